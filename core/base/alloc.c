@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/base/status.h"
+
+// Stands before every block, so that free needs no size and no owner.
+struct block_head {
+    uint64_t bytes; // what was charged, the head included
+    uint64_t owner;
+};
+_Static_assert(sizeof(struct block_head) == 16, "keeps the 16-byte alignment of malloc");
+
+struct plm_host {
+    _Atomic int64_t limit;
+    _Atomic int64_t used;
+    _Atomic int64_t peak;
+    _Atomic int64_t by_owner[PLM_HOST_OWNERS];
+    _Atomic uint64_t allocations;
+    _Atomic int64_t fail_in; // > 0: counts down; the call that reaches 0 fails
+    _Atomic int fail_sticky;
+};
+
+const char *plm_host_owner_name(enum plm_host_owner owner)
+{
+    static const char *const names[PLM_HOST_OWNERS] = {"model", "tokenizer", "template", "request",
+                                                       "sched", "kv",        "device",   "other"};
+    return (unsigned)owner < PLM_HOST_OWNERS ? names[owner] : "?";
+}
+
+struct plm_host *plm_host_create(int64_t limit_bytes)
+{
+    struct plm_host *host = calloc(1, sizeof(*host));
+    if (host != NULL)
+        host->limit = limit_bytes;
+    return host;
+}
+
+int64_t plm_host_destroy(struct plm_host *host)
+{
+    if (host == NULL)
+        return 0;
+    int64_t left = host->used;
+    free(host);
+    return left;
+}
+
+void plm_host_set_limit(struct plm_host *host, int64_t limit_bytes)
+{
+    host->limit = limit_bytes;
+}
+
+void plm_host_read(const struct plm_host *host, struct plm_host_stats *ret)
+{
+    ret->limit_bytes = host->limit;
+    ret->used_bytes = host->used;
+    ret->peak_bytes = host->peak;
+    for (int i = 0; i < PLM_HOST_OWNERS; i++)
+        ret->owner_bytes[i] = host->by_owner[i];
+    ret->allocations = host->allocations;
+}
+
+void plm_host_fail_nth(struct plm_host *host, uint64_t n, int sticky)
+{
+    host->fail_sticky = sticky;
+    host->fail_in = (int64_t)n;
+}
+
+static bool injected_failure(struct plm_host *host)
+{
+    int64_t left = atomic_load(&host->fail_in);
+    if (left == 0)
+        return false;
+    left = atomic_fetch_sub(&host->fail_in, 1) - 1;
+    if (left > 0)
+        return false;
+    if (host->fail_sticky)
+        atomic_store(&host->fail_in, 1); // the next call fails as well
+    return true;
+}
+
+int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes)
+{
+    int64_t used = atomic_fetch_add(&host->used, bytes) + bytes;
+    int64_t limit = atomic_load(&host->limit);
+    if (limit > 0 && used > limit) {
+        atomic_fetch_sub(&host->used, bytes);
+        return PLM_ERR_NOMEM_HOST;
+    }
+    atomic_fetch_add(&host->by_owner[owner], bytes);
+    int64_t peak = atomic_load(&host->peak);
+    while (used > peak && !atomic_compare_exchange_weak(&host->peak, &peak, used))
+        ;
+    return PLM_OK;
+}
+
+void plm_host_discharge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes)
+{
+    atomic_fetch_sub(&host->used, bytes);
+    atomic_fetch_sub(&host->by_owner[owner], bytes);
+}
+
+static void *allocate(struct plm_host *host, enum plm_host_owner owner, size_t bytes, bool zero)
+{
+    uint64_t total;
+    if (!plm_add_u64(bytes, sizeof(struct block_head), &total) || total > INT64_MAX)
+        return NULL;
+    if (injected_failure(host) || plm_host_charge(host, owner, (int64_t)total) != PLM_OK)
+        return NULL;
+    struct block_head *head = zero ? calloc(1, total) : malloc(total);
+    if (head == NULL) {
+        plm_host_discharge(host, owner, (int64_t)total);
+        return NULL;
+    }
+    head->bytes = total;
+    head->owner = owner;
+    atomic_fetch_add(&host->allocations, 1);
+    return head + 1;
+}
+
+void *plm_calloc(struct plm_host *host, enum plm_host_owner owner, size_t n, size_t size)
+{
+    uint64_t bytes;
+    if (!plm_mul_u64(n, size, &bytes))
+        return NULL;
+    return allocate(host, owner, bytes, true);
+}
+
+void *plm_malloc(struct plm_host *host, enum plm_host_owner owner, size_t bytes)
+{
+    return allocate(host, owner, bytes, false);
+}
+
+void *plm_realloc(struct plm_host *host, enum plm_host_owner owner, void *ptr, size_t bytes)
+{
+    if (ptr == NULL)
+        return plm_malloc(host, owner, bytes);
+    struct block_head *head = (struct block_head *)ptr - 1;
+    uint64_t old = head->bytes;
+    enum plm_host_owner tag = (enum plm_host_owner)head->owner;
+    uint64_t total;
+    if (!plm_add_u64(bytes, sizeof(*head), &total) || total > INT64_MAX)
+        return NULL;
+    if (injected_failure(host) || plm_host_charge(host, tag, (int64_t)total) != PLM_OK)
+        return NULL;
+    struct block_head *moved = realloc(head, total);
+    if (moved == NULL) {
+        plm_host_discharge(host, tag, (int64_t)total);
+        return NULL;
+    }
+    moved->bytes = total;
+    plm_host_discharge(host, tag, (int64_t)old);
+    atomic_fetch_add(&host->allocations, 1);
+    return moved + 1;
+}
+
+char *plm_strndup(struct plm_host *host, enum plm_host_owner owner, const char *s, size_t n)
+{
+    uint64_t bytes;
+    if (!plm_add_u64(n, 1, &bytes))
+        return NULL;
+    char *copy = plm_malloc(host, owner, bytes);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, s, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+void plm_free(struct plm_host *host, void *ptr)
+{
+    if (ptr == NULL)
+        return;
+    struct block_head *head = (struct block_head *)ptr - 1;
+    plm_host_discharge(host, (enum plm_host_owner)head->owner, (int64_t)head->bytes);
+    free(head);
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/buf.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+
+bool plm_slice_eq(struct plm_slice a, struct plm_slice b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+bool plm_slice_eq_str(struct plm_slice a, const char *s)
+{
+    return plm_slice_eq(a, (struct plm_slice){s, strlen(s)});
+}
+
+void plm_buf_init(struct plm_buf *buf, struct plm_host *host, enum plm_host_owner owner)
+{
+    *buf = (struct plm_buf){.host = host, .owner = owner};
+}
+
+void plm_buf_finish(struct plm_buf *buf)
+{
+    plm_free(buf->host, buf->data);
+    buf->data = NULL;
+    buf->len = buf->cap = 0;
+    buf->failed = false;
+}
+
+void plm_buf_clear(struct plm_buf *buf)
+{
+    buf->len = 0;
+    buf->failed = false;
+    if (buf->data != NULL)
+        buf->data[0] = '\0';
+}
+
+// Makes room for n more bytes and a NUL.
+static bool reserve(struct plm_buf *buf, size_t n)
+{
+    uint64_t need;
+    if (buf->failed)
+        return false;
+    if (!plm_add_u64(buf->len, n, &need) || !plm_add_u64(need, 1, &need) ||
+        (buf->max != 0 && need - 1 > buf->max)) {
+        buf->failed = true;
+        return false;
+    }
+    if (need <= buf->cap)
+        return true;
+    uint64_t cap = buf->cap < 64 ? 64 : (uint64_t)buf->cap + buf->cap / 2;
+    if (cap < need)
+        cap = need;
+    char *data = plm_realloc(buf->host, buf->owner, buf->data, cap);
+    if (data == NULL) {
+        buf->failed = true;
+        return false;
+    }
+    buf->data = data;
+    buf->cap = cap;
+    return true;
+}
+
+bool plm_buf_append(struct plm_buf *buf, const void *bytes, size_t n)
+{
+    if (!reserve(buf, n))
+        return false;
+    if (n > 0)
+        memcpy(buf->data + buf->len, bytes, n);
+    buf->len += n;
+    buf->data[buf->len] = '\0';
+    return true;
+}
+
+bool plm_buf_append_str(struct plm_buf *buf, const char *s)
+{
+    return plm_buf_append(buf, s, strlen(s));
+}
+
+bool plm_buf_append_slice(struct plm_buf *buf, struct plm_slice s)
+{
+    return plm_buf_append(buf, s.ptr, s.len);
+}
+
+bool plm_buf_append_char(struct plm_buf *buf, char c)
+{
+    return plm_buf_append(buf, &c, 1);
+}
+
+bool plm_buf_printf(struct plm_buf *buf, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    bool ok = n >= 0 && reserve(buf, (size_t)n);
+    if (ok) {
+        vsnprintf(buf->data + buf->len, (size_t)n + 1, fmt, again);
+        buf->len += (size_t)n;
+    } else {
+        buf->failed = true;
+    }
+    va_end(again);
+    return ok;
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/base/buf.h"
+#include "core/base/checked.h"
+#include "core/base/random.h"
+#include "core/base/status.h"
+#include "core/base/utf8.h"
+
+START_TEST(budget_is_charged_before_malloc)
+{
+    struct plm_host *host = plm_host_create(1000);
+    void *a = plm_malloc(host, PLM_HOST_MODEL, 500);
+    ck_assert_ptr_nonnull(a);
+    ck_assert_ptr_null(plm_malloc(host, PLM_HOST_MODEL, 500));
+    struct plm_host_stats stats;
+    plm_host_read(host, &stats);
+    ck_assert_int_eq(stats.used_bytes, 516);
+    ck_assert_int_eq(stats.owner_bytes[PLM_HOST_MODEL], 516);
+    a = plm_realloc(host, PLM_HOST_OTHER, a, 10);
+    plm_host_read(host, &stats);
+    ck_assert_int_eq(stats.owner_bytes[PLM_HOST_MODEL], 26);
+    ck_assert_ptr_null(plm_calloc(host, PLM_HOST_OTHER, SIZE_MAX / 2, 3));
+    plm_free(host, a);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
+START_TEST(nth_allocation_fails)
+{
+    struct plm_host *host = plm_host_create(0);
+    plm_host_fail_nth(host, 2, 0);
+    void *a = plm_malloc(host, PLM_HOST_OTHER, 1);
+    ck_assert_ptr_nonnull(a);
+    ck_assert_ptr_null(plm_malloc(host, PLM_HOST_OTHER, 1));
+    void *b = plm_malloc(host, PLM_HOST_OTHER, 1);
+    ck_assert_ptr_nonnull(b);
+    plm_free(host, a);
+    plm_free(host, b);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
+START_TEST(a_failed_buffer_stays_failed)
+{
+    struct plm_host *host = plm_host_create(0);
+    struct plm_buf buf;
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    buf.max = 8;
+    ck_assert(plm_buf_printf(&buf, "%d", 1234));
+    ck_assert(!plm_buf_append_str(&buf, "too long"));
+    ck_assert(!plm_buf_append_char(&buf, 'x'));
+    ck_assert_str_eq(buf.data, "1234");
+    plm_buf_finish(&buf);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
+START_TEST(utf8_is_strict)
+{
+    uint32_t cp;
+    char out[4];
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        if (c >= 0xD800 && c < 0xE000)
+            continue;
+        size_t len = plm_utf8_encode(c, out);
+        if (plm_utf8_decode(out, len, &cp) != len || cp != c ||
+            plm_utf8_incomplete_tail(out, len) != 0)
+            ck_abort_msg("U+%04X does not survive", (unsigned)c);
+        for (size_t cut = 1; cut < len; cut++) {
+            if (plm_utf8_decode(out, cut, &cp) != 0 || plm_utf8_incomplete_tail(out, cut) != cut)
+                ck_abort_msg("U+%04X cut to %zu bytes", (unsigned)c, cut);
+        }
+    }
+    ck_assert_uint_eq(plm_utf8_decode("\xC0\x80", 2, &cp), 0);         // overlong
+    ck_assert_uint_eq(plm_utf8_decode("\xED\xA0\x80", 3, &cp), 0);     // surrogate
+    ck_assert_uint_eq(plm_utf8_decode("\xF4\x90\x80\x80", 4, &cp), 0); // above U+10FFFF
+    ck_assert_uint_eq(plm_utf8_valid_prefix("ab\xFF", 3), 2);
+}
+END_TEST
+
+START_TEST(philox_matches_the_published_vector)
+{
+    // Known-answer vectors of the Random123 distribution, philox4x32-10.
+    const uint32_t zero[4] = {0}, ones[4] = {~0u, ~0u, ~0u, ~0u};
+    const uint32_t want0[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    const uint32_t want1[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
+    uint32_t out[4];
+    plm_philox4x32(zero, zero, out);
+    ck_assert_mem_eq(out, want0, sizeof(out));
+    plm_philox4x32(ones, ones, out);
+    ck_assert_mem_eq(out, want1, sizeof(out));
+}
+END_TEST
+
+START_TEST(checked_arithmetic_refuses_to_wrap)
+{
+    uint64_t r = 7;
+    ck_assert(!plm_add_u64(UINT64_MAX, 1, &r) && r == 7);
+    ck_assert(!plm_mul_u64(UINT64_MAX, 2, &r) && r == 7);
+    ck_assert(plm_mul_u64(3, 4, &r) && r == 12);
+    ck_assert_uint_eq(plm_round_up(17, 16), 32);
+    ck_assert_uint_eq(plm_div_ceil(33, 16), 3);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("base");
+    TCase *tc = tcase_create("base");
+    tcase_add_test(tc, budget_is_charged_before_malloc);
+    tcase_add_test(tc, nth_allocation_fails);
+    tcase_add_test(tc, a_failed_buffer_stays_failed);
+    tcase_add_test(tc, utf8_is_strict);
+    tcase_add_test(tc, philox_matches_the_published_vector);
+    tcase_add_test(tc, checked_arithmetic_refuses_to_wrap);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
