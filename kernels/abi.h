@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What host code, CPU kernels, CUDA/HIP kernels and shaders must agree on: tensor types, re-laid
-// weight layouts and the argument structs of the ops. Includes nothing but fixed-width integers.
+// What host code, CPU kernels, CUDA/HIP kernels and shaders must agree on: tensor types, the layout
+// of quantised activations and the argument structs of the ops of ops.def. Includes nothing but
+// fixed-width integers. Every argument struct is at most 128 bytes (the push constants that Vulkan
+// guarantees), naturally aligned, 64-bit device addresses first.
+//
+// Conventions: matrices are row-major; "rows" are tokens of the step; a weight has n_out rows of
+// n_in elements and is multiplied as dst[r][o] = sum_i w[o][i] * x[r][i]. Addresses of 0 mean "not
+// there" where a field says optional. Activations and results are float32 unless stated.
 #ifndef PLM_KERNELS_ABI_H
 #define PLM_KERNELS_ABI_H
 
@@ -24,6 +30,216 @@ enum plm_type {
     PLM_TYPE_I32 = 26,
     PLM_TYPE_BF16 = 30,
     PLM_TYPE_MXFP4 = 39,
+};
+
+// Tokens in one block of the KV cache.
+#define PLM_KV_BLOCK_TOKENS 16
+
+// Format of the activations that a matrix product reads.
+enum plm_act {
+    PLM_ACT_F32 = 0, // float32 [rows, n_in]
+    PLM_ACT_Q8 = 1,  // see below
+};
+
+// Activations in 8 bits, blocks of 32. One row is n_in int8 q, then n_in/32 float32 d, then n_in/32
+// int32 s, and its stride is PLM_ACT_Q8_ROW_BYTES: x[i] ~ d[i/32] * q[i]; d = max|x| / 127 over the
+// block, q = x / d rounded to nearest, ties to even; s = sum of the block's q (for weights with an
+// offset). n_in is a multiple of 32; rows start 64-byte aligned.
+#define PLM_ACT_Q8_BLOCK           32
+#define PLM_ACT_Q8_ROW_BYTES(n_in) ((((uint64_t)(n_in) + (uint64_t)(n_in) / 4) + 63) / 64 * 64)
+#define PLM_ACT_ROW_BYTES(act, n_in)                                                               \
+    ((act) == PLM_ACT_Q8 ? PLM_ACT_Q8_ROW_BYTES(n_in) : (uint64_t)(n_in)*4)
+
+// dst[r] = row tokens[r] of a re-laid weight, decoded to float32, times scale.
+struct plm_get_rows_args {
+    uint64_t weight;
+    uint64_t tokens; // int32 [rows], each in 0 .. n_out-1 (the engine checks)
+    uint64_t dst;    // float32 [rows, n_in]
+    uint32_t type;   // enum plm_type of the weight
+    uint32_t rows;
+    uint32_t n_in;
+    uint32_t n_out;
+    float scale;
+    uint32_t pad;
+};
+
+// y = x / sqrt(mean(x^2) + eps) * weight. With residual, x is first replaced by x + residual, and
+// that sum is stored back to x. Sums run over 16 lanes (element i in lane i % 16), lanes are then
+// added in pairs (l and l + 8, + 4, + 2, + 1): the order that all variants share.
+struct plm_rms_norm_args {
+    uint64_t x;        // float32 [rows, n]; written when residual is there
+    uint64_t residual; // optional float32 [rows, n]
+    uint64_t weight;   // float32 [n]
+    uint64_t dst_f32;  // optional float32 [rows, n]
+    uint64_t dst_q8;   // optional PLM_ACT_Q8 [rows, n]: the fused quantisation
+    uint32_t rows;
+    uint32_t n;
+    float eps;
+    uint32_t pad;
+};
+
+// float32 to PLM_ACT_Q8.
+struct plm_quantize_args {
+    uint64_t x;   // float32 [rows, n]
+    uint64_t dst; // PLM_ACT_Q8 [rows, n]
+    uint32_t rows;
+    uint32_t n;
+};
+
+// dst[r][o] = sum_i w[o][i] * x[r][i] + bias[o] + (add ? dst[r][o] before : 0).
+// Numerics class "lanes across output rows": one accumulator per output element; with PLM_ACT_Q8,
+// per block of 32 in ascending order, an exact integer dot product and then
+//   acc = fmaf((float)dot, dw * dx, acc)  and, for types with an offset, acc = fmaf(-mw * dx, s,
+//   acc)
+// (types.md beside the kernels gives dw, mw per type); with PLM_ACT_F32 acc = fmaf(w, x, acc) in
+// ascending i. Bias and the old dst are added at the end, in this order.
+struct plm_matmul_args {
+    uint64_t weight; // re-laid
+    uint64_t x;      // act [rows, n_in]
+    uint64_t dst;    // float32, row stride ld_dst elements
+    uint64_t bias;   // optional float32 [n_out]
+    uint32_t type;   // enum plm_type
+    uint32_t act;    // enum plm_act
+    uint32_t rows;
+    uint32_t n_in;
+    uint32_t n_out;
+    uint32_t ld_dst; // at least n_out
+    uint32_t add;    // 1: accumulate onto dst
+    uint32_t pad;
+};
+
+// Angles of a step: table[r][i] = (cos, sin) of pos[r] * base^(-2i/dims) / factors[i] / scale,
+// computed in double and rounded; i < dims/2.
+struct plm_rope_table_args {
+    uint64_t pos;     // int32 [rows]
+    uint64_t factors; // optional float32 [dims/2]: they divide the frequency
+    uint64_t dst;     // float32 [rows, dims/2, 2]
+    uint32_t rows;
+    uint32_t dims; // rotated elements of a head, even
+    float base;
+    float freq_scale; // multiplies the angle (1 / linear scaling factor)
+};
+
+enum plm_rope_mode {
+    PLM_ROPE_NORM = 0, // pairs (2i, 2i+1): llama
+    PLM_ROPE_NEOX = 1, // pairs (i, i + dims/2): qwen2
+};
+
+// Rotates the first dims elements of every head of x in place.
+struct plm_rope_args {
+    uint64_t x;     // float32 [rows, ld]: heads * head_dim elements from the start of each row
+    uint64_t table; // from plm_rope_table
+    uint32_t rows;
+    uint32_t ld; // row stride in elements
+    uint32_t heads;
+    uint32_t head_dim;
+    uint32_t dims;
+    uint32_t mode; // enum plm_rope_mode
+};
+
+// A KV block holds, per layer of its group, K [kv_heads][16][head_dim] and then V alike, in
+// kv_type; layer l starts at l * layer_bytes. slots[r] is the address of the block that token r
+// goes to, pos[r] % 16 its place in it.
+struct plm_kv_write_args {
+    uint64_t k;            // float32 [rows, ld_k]
+    uint64_t v;            // float32 [rows, ld_v]
+    uint64_t slots;        // uint64 [rows]
+    uint64_t pos;          // int32 [rows]
+    uint64_t layer_offset; // bytes from the start of a block
+    uint32_t rows;
+    uint32_t ld_k;
+    uint32_t ld_v;
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t kv_type; // PLM_TYPE_F16 or PLM_TYPE_F32
+};
+
+// Rope on q and k (both in place) and the KV write in one dispatch; equals rope(q), rope(k),
+// kv_write(k, v) bit for bit.
+struct plm_rope_kv_args {
+    uint64_t q; // float32 [rows, ld]
+    uint64_t k; // float32 [rows, ld]
+    uint64_t v; // float32 [rows, ld]
+    uint64_t table;
+    uint64_t slots;
+    uint64_t pos;
+    uint64_t layer_offset;
+    uint32_t rows;
+    uint32_t ld; // common row stride in elements
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t dims;
+    uint32_t mode;
+    uint32_t kv_type;
+};
+
+// Causal attention over paged K and V: token r at pos[r] of sequence seq[r] sees positions
+// 0 .. pos[r]. tables[seq * table_stride + p/16] is the address of the block with position p.
+// Query head h uses KV head h / (heads / kv_heads). Online softmax over the blocks of 16 tokens in
+// ascending order, so the result depends on q, pos and the cached rows alone.
+struct plm_attention_args {
+    uint64_t q;      // float32 [rows, ld_q]
+    uint64_t dst;    // float32 [rows, heads * head_dim]
+    uint64_t pos;    // int32 [rows]
+    uint64_t seq;    // int32 [rows]
+    uint64_t tables; // uint64 [sequences, table_stride]
+    uint64_t layer_offset;
+    uint32_t table_stride;
+    uint32_t rows;
+    uint32_t ld_q;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head_dim; // multiple of 8, at most 256
+    uint32_t kv_type;
+    float scale;
+};
+
+// gate * sigmoid(gate) * up.
+struct plm_silu_mul_args {
+    uint64_t gate;    // float32 [rows, ld]
+    uint64_t up;      // float32 [rows, ld]
+    uint64_t dst_f32; // optional float32 [rows, n]
+    uint64_t dst_q8;  // optional PLM_ACT_Q8 [rows, n]
+    uint32_t rows;
+    uint32_t n;
+    uint32_t ld;
+    uint32_t pad;
+};
+
+// dst[r] = a[r] + b[r]; dst may be a or b.
+struct plm_add_args {
+    uint64_t a;
+    uint64_t b;
+    uint64_t dst;
+    uint32_t rows;
+    uint32_t n;
+};
+
+// dst[r] = src[index[r]]: the rows that need logits.
+struct plm_gather_args {
+    uint64_t src;   // float32 [any, n]
+    uint64_t index; // int32 [rows]
+    uint64_t dst;   // float32 [rows, n]
+    uint32_t rows;
+    uint32_t n;
+};
+
+// Writes words of 32 bits that depend on their address, and checks them: how validation touches
+// every slab. verify adds the number of wrong words to *count.
+struct plm_fill_args {
+    uint64_t dst;
+    uint64_t n_words;
+    uint32_t seed;
+    uint32_t pad;
+};
+
+struct plm_verify_args {
+    uint64_t src;
+    uint64_t n_words;
+    uint64_t count; // uint32 [1], zeroed by the caller
+    uint32_t seed;
+    uint32_t pad;
 };
 
 #endif

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// An open device behind checked wrappers: arguments are validated, readings clamped, allocations
+// counted, and after the seal refused. The only file that calls a backend.
+#ifndef PLM_DEVICE_H
+#define PLM_DEVICE_H
+
+#include "core/backend.h"
+
+struct plm_device;
+
+struct plm_device_counters {
+    uint64_t allocs; // successful
+    uint64_t frees;
+    uint64_t allocs_refused; // after the seal
+    uint64_t allocs_in_step; // attempted between plm_device_step_begin and _end; must stay 0
+    uint64_t dispatches;
+    uint64_t submits;
+    uint64_t resizes; // slabs taken or given back with the resizer's key
+};
+
+// Finds the backend by name in `id` ("cpu", "sim", "cuda:1"; NULL: "cpu") and opens it.
+int plm_device_open(const char *id, const struct plm_device_opts *opts, struct plm_device **ret,
+                    struct plm_error *err);
+// Opens a given backend (tests; the simulated device).
+int plm_device_open_backend(const struct plm_backend *backend, const struct plm_device_opts *opts,
+                            struct plm_device **ret, struct plm_error *err);
+// Every slab must have been freed; returns the number that were not (a defect of the caller).
+size_t plm_device_close(struct plm_device *device);
+const struct plm_caps *plm_device_caps(const struct plm_device *device);
+void plm_device_counters(const struct plm_device *device, struct plm_device_counters *ret);
+
+// Seals: from here plm_device_alloc returns PLM_ERR_SEALED. Unsealing is for reopening and wake.
+void plm_device_seal(struct plm_device *device, bool sealed);
+bool plm_device_sealed(const struct plm_device *device);
+// The engine brackets every step, so that an allocation inside one is counted.
+void plm_device_step_begin(struct plm_device *device);
+void plm_device_step_end(struct plm_device *device);
+
+int plm_device_alloc(struct plm_device *device, enum plm_slab_kind kind, uint64_t bytes,
+                     struct plm_slab *ret);
+// The resizer's key: KV slabs between steps, also when sealed; counted apart.
+int plm_device_alloc_resize(struct plm_device *device, uint64_t bytes, struct plm_slab *ret);
+void plm_device_free(struct plm_device *device, struct plm_slab *slab); // zeroes *slab
+// A clamped reading: free <= total, process use <= total, budget <= total.
+int plm_device_query_free(struct plm_device *device, struct plm_mem_info *ret);
+int plm_device_empty_cache(struct plm_device *device, uint64_t *ret_released,
+                           struct plm_mem_info *ret_info);
+int plm_device_weight_layout(const struct plm_device *device, enum plm_type type, uint32_t n_in,
+                             uint32_t n_out, struct plm_weight_layout *ret);
+void plm_device_weight_pack(const struct plm_device *device, enum plm_type type, uint32_t n_in,
+                            uint32_t n_out, uint32_t first, uint32_t rows, const void *src,
+                            void *dst);
+int plm_device_warm_up(struct plm_device *device);
+
+// Typed launch: the units follow from the arguments (ops.def), e.g. plm_launch_matmul(dev, &args).
+#define PLM_OP(NAME, name, units, tolerance)                                                       \
+    int plm_launch_##name(struct plm_device *device, const struct plm_##name##_args *a);
+#include "kernels/ops.def"
+#undef PLM_OP
+int plm_device_barrier(struct plm_device *device);
+int plm_device_submit(struct plm_device *device, uint64_t *ret_value);
+int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_ns);
+int plm_device_copy_in(struct plm_device *device, uint64_t dst, const void *src, uint64_t bytes);
+int plm_device_copy_out(struct plm_device *device, void *dst, uint64_t src, uint64_t bytes);
+int plm_device_status(const struct plm_device *device);
+
+#endif

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plimsoll.h - the public C API of Plimsoll, an inference engine that plans its memory, proves the
+ * plan, and refuses a request before the forward that would cross it.
+ *
+ * Life of a program: fill plim_engine_opts, plim_engine_create() (loads, stresses, sizes, proves,
+ * seals; then the engine is READY), plim_request_submit(), plim_request_next() until DONE,
+ * plim_request_free(), plim_engine_free().
+ *
+ * Threads: an engine may be used from any number of threads. A request handle belongs to one thread
+ * at a time, except plim_request_cancel(), which any thread may call at any time before
+ * plim_request_free(). Log and progress callbacks run on the thread that has something to say; they
+ * must not block and must not call back into the library. The engine runs its own thread unless
+ * manual_step is set. fork() after plim_engine_create() is not supported.
+ *
+ * Structs that the caller fills begin with struct_size; plim_x_opts_init() sets it and the
+ * defaults, and the library reads only the bytes it was given. In them zero is a value like any
+ * other: to get a default, leave what _init wrote.
+ *
+ * Results: PLIM_OK or a negative plim_status. Where a function takes a plim_error it may be NULL;
+ * it is filled on failure only. Refusals for memory are ordinary results. The library does not
+ * abort, exit, print, read the environment, change the locale or install signal handlers.
+ *
+ * Strings: UTF-8 with explicit lengths where they may hold NUL. Functions that return text write
+ * into the caller's buffer: at most cap bytes, the full length into *need (no terminating NUL is
+ * counted, one is written where it fits); with need > cap the text is cut and the result is
+ * PLIM_ERR_LIMIT. out may be NULL when cap is 0.
+ */
+#ifndef PLIMSOLL_H
+#define PLIMSOLL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PLIM_API __attribute__((visibility("default")))
+#else
+#define PLIM_API
+#endif
+
+#define PLIM_VERSION_MAJOR 0
+#define PLIM_VERSION_MINOR 1
+#define PLIM_VERSION_PATCH 0
+
+enum plim_status {
+    PLIM_OK = 0,
+    PLIM_ERR_INVALID = -1,       /* an argument or field is out of range; error.param names it */
+    PLIM_ERR_FORMAT = -2,        /* malformed file, JSON, template or UTF-8 */
+    PLIM_ERR_UNSUPPORTED = -3,   /* well-formed, but not something this build can do */
+    PLIM_ERR_NOT_FOUND = -4,     /* no such file, device, key */
+    PLIM_ERR_IO = -5,            /* the operating system refused */
+    PLIM_ERR_NOMEM_HOST = -6,    /* the host budget is exhausted */
+    PLIM_ERR_NOMEM_NEVER = -7,   /* refusal: can not fit even on an idle engine */
+    PLIM_ERR_NOMEM_NOW = -8,     /* refusal: does not fit beside what runs now */
+    PLIM_ERR_OUT_OF_DEVICE = -9, /* the device has no room (start only) */
+    PLIM_ERR_TOO_LARGE = -10,    /* larger than the device can ever give (start only) */
+    PLIM_ERR_LOST = -11,         /* the device is gone */
+    PLIM_ERR_SEALED = -12,       /* an allocation after the plan was sealed (a defect) */
+    PLIM_ERR_QUEUE_FULL = -13,   /* the bounded queue is full */
+    PLIM_ERR_CONTEXT = -14,      /* prompt plus output beyond the context */
+    PLIM_ERR_CANCELLED = -15,    /* plim_request_cancel() */
+    PLIM_ERR_TIMEOUT = -16,      /* nothing happened in time */
+    PLIM_ERR_LIMIT = -17,        /* a limit on foreign input, or the caller's buffer is small */
+    PLIM_ERR_CLOSED = -18,       /* draining or closed */
+    PLIM_ERR_NUMERIC = -19,      /* NaN or infinite logits; this request only */
+    PLIM_ERR_INTERNAL = -20      /* a defect of ours */
+};
+
+typedef struct plim_error {
+    int32_t status;
+    int32_t retry_after_s;       /* NOMEM_NOW, QUEUE_FULL: forecast, at least 1; else 0 */
+    int64_t needed_bytes;        /* refusals: what the request needs */
+    int64_t limit_bytes;         /* refusals: what there is */
+    int64_t n_prompt_tokens;     /* CONTEXT and refusals: the prompt's length, else 0 */
+    int64_t n_ctx;               /* CONTEXT: the context, else 0 */
+    int64_t offer_prompt_tokens; /* refusals: what would be admitted now; 0: nothing */
+    int64_t offer_max_tokens;
+    int64_t offer_n;
+    char term[32];     /* refusals: the binding term ("kv", "host", "context", "queue") */
+    char param[64];    /* INVALID: the field ("temperature", "messages[2].role") */
+    char message[512]; /* one sentence for people */
+} plim_error;
+
+typedef struct plim_engine plim_engine;
+typedef struct plim_request plim_request;
+typedef struct plim_plan plim_plan;
+
+/* Constant text of a status; never NULL. */
+PLIM_API const char *plim_strstatus(int status);
+/* "0.1.0"; and the backends and compiler of this build. */
+PLIM_API const char *plim_version(void);
+PLIM_API const char *plim_build_info(void);
+
+enum plim_log_level { PLIM_LOG_ERROR, PLIM_LOG_WARN, PLIM_LOG_INFO, PLIM_LOG_DEBUG };
+
+/* What plim_engine_create() is doing; done/total in units of the stage (bytes, passes). */
+typedef struct plim_progress {
+    const char *stage; /* "load", "probe", "stress", "resize", "validate", "ready" */
+    uint64_t done;
+    uint64_t total;
+} plim_progress;
+
+/* ---- devices ---- */
+
+typedef struct plim_device_info {
+    char id[32]; /* what plim_engine_opts.device takes: "cpu" */
+    char name[64];
+    uint64_t total_bytes;
+} plim_device_info;
+
+/* Stores at most cap devices and the number there are. */
+PLIM_API int plim_device_list(plim_device_info *out, size_t cap, size_t *n);
+
+/* ---- engine ---- */
+
+typedef struct plim_engine_opts {
+    uint32_t struct_size;
+    uint32_t threads;            /* CPU workers; 0: one per usable core (default) */
+    const char *model_path;      /* GGUF; required */
+    const char *device;          /* "cpu" (default) */
+    uint32_t ctx_size;           /* tokens per request; 0: as trained (default) */
+    uint32_t batch_max_tokens;   /* rows of one step; 0: 512 on the CPU (default) */
+    uint32_t max_sequences;      /* sequences in one step; 0: 8 on the CPU (default) */
+    uint32_t prove_full;         /* 1: stress and validate the whole model (default 0) */
+    uint64_t memory_limit_bytes; /* operator's limit of the device; 0: none (default) */
+    uint64_t host_limit_bytes;   /* host budget; 0: clamp(U/16, 64 MiB, 256 MiB) (default) */
+    uint64_t max_total_tokens;   /* pins the KV size; 0: measured (default) */
+    double memory_fraction;      /* 0 < f <= 1 of the budget; default 1.0 */
+    uint32_t queue_max;          /* waiting requests, default 256 */
+    uint32_t queue_timeout_ms;   /* longest wait for admission, default 30000; 0: for ever */
+    uint64_t queue_max_tokens;   /* prompt tokens waiting in all; 0: no limit (default) */
+    const char *chat_template;   /* NULL: the model's own (default); else template source */
+    uint32_t prefix_cache;       /* 1: on (default) */
+    uint32_t manual_step;        /* 1: no thread, the caller calls plim_engine_step() */
+    uint32_t log_level;          /* enum plim_log_level, default INFO */
+    uint32_t prefill_chunk;      /* rows of one prompt per step; 0: batch_max_tokens (default) */
+    void (*log)(void *ctx, int level, const char *line); /* NULL: silent (default) */
+    void *log_ctx;
+    void (*progress)(void *ctx, const plim_progress *progress); /* NULL (default) */
+    void *progress_ctx;
+    /* For tests: the plain C kernels, float activations and a float32 KV cache, which together
+     * meet the strict tolerance; slow. */
+    uint32_t reference_kernels;
+    uint32_t float_activations;
+    uint32_t kv_f32;
+    uint32_t reserved;
+} plim_engine_opts;
+
+PLIM_API void plim_engine_opts_init(plim_engine_opts *opts);
+
+/* Loads the model, stresses it, sizes and proves the KV cache, seals. Blocks until READY. On
+ * failure nothing is left behind and err names what to change (each suggested value was
+ * re-planned). Results: INVALID, NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, LOST.
+ */
+PLIM_API int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err);
+/* Cancels what runs, stops the thread, frees all. Every request must have been freed. NULL is
+ * allowed. */
+PLIM_API void plim_engine_free(plim_engine *engine);
+/* Refuses new requests from now (CLOSED) and waits until none runs or timeout_ms passed (TIMEOUT;
+ * what still runs goes on). -1: no limit. May be called again. */
+PLIM_API int plim_engine_drain(plim_engine *engine, int64_t timeout_ms);
+/* manual_step: admits what waits and runs one step. *worked: whether there was anything to do. */
+PLIM_API int plim_engine_step(plim_engine *engine, bool *worked);
+/* A descriptor that polls readable while any request has events; owned by the engine. Read nothing
+ * from it: plim_engine_next_ready() clears it. */
+PLIM_API int plim_engine_poll_fd(plim_engine *engine);
+/* Takes one request that has unread events from the ready list, or NULL. A request appears once
+ * per batch of events: call plim_request_next(request, 0, ...) until it says TIMEOUT. For programs
+ * with one event loop; those that block in plim_request_next() need not call it. */
+PLIM_API plim_request *plim_engine_next_ready(plim_engine *engine);
+
+typedef struct plim_model_info {
+    char name[128]; /* general.name, or the file's */
+    char arch[32];
+    char type[32]; /* most frequent weight type */
+    uint64_t n_params;
+    uint64_t file_bytes;
+    uint32_t n_vocab;
+    uint32_t n_embd;
+    uint32_t n_layer;
+    uint32_t n_ctx_train;
+    uint32_t n_ctx; /* per request, as planned */
+    bool has_chat_template;
+    bool adds_bos;
+    int32_t bos; /* -1: none */
+    int32_t eos;
+} plim_model_info;
+
+PLIM_API void plim_engine_model(const plim_engine *engine, plim_model_info *ret);
+
+/* ---- plan and memory ---- */
+
+/* Loads, stresses and sizes as plim_engine_create() does, but keeps only the plan. */
+PLIM_API int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err);
+PLIM_API void plim_plan_free(plim_plan *plan);
+/* The plan as JSON (every field of the formula by its name) and as a table for people. */
+PLIM_API int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need);
+PLIM_API int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_t *need);
+/* The same of a running engine. */
+PLIM_API int plim_engine_plan_json(const plim_engine *engine, char *out, size_t cap, size_t *need);
+PLIM_API int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, size_t *need);
+/* Live ledger, plan, refusals: what GET /v1/memory answers. From a snapshot; never waits for the
+ * engine's thread. */
+PLIM_API int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap,
+                                     size_t *need);
+/* Charges or returns host bytes that the caller holds for requests (bodies, output buffers)
+ * against the engine's host budget. NOMEM_HOST: nothing was charged. */
+PLIM_API int plim_engine_host_charge(plim_engine *engine, int64_t bytes);
+PLIM_API void plim_engine_host_discharge(plim_engine *engine, int64_t bytes);
+
+#define PLIM_HISTOGRAM_BUCKETS 16
+
+/* Counts per bucket (not cumulative; the last one is beyond the largest bound), their bounds in
+ * seconds, and the sum. */
+typedef struct plim_histogram {
+    double bound_s[PLIM_HISTOGRAM_BUCKETS];
+    uint64_t count[PLIM_HISTOGRAM_BUCKETS + 1];
+    double sum_s;
+} plim_histogram;
+
+enum plim_finish {
+    PLIM_FINISH_NONE,
+    PLIM_FINISH_STOP,   /* end-of-generation token or stop string */
+    PLIM_FINISH_LENGTH, /* max_tokens or the context */
+    PLIM_FINISH_CANCELLED,
+    PLIM_FINISH_ERROR,
+    PLIM_FINISH_REASONS
+};
+
+/* A snapshot; reading it never waits for the engine's thread. */
+typedef struct plim_metrics {
+    uint32_t struct_size;
+    uint32_t running;   /* requests with blocks */
+    uint32_t waiting;   /* queued */
+    uint32_t preempted; /* of the waiting: began before, to be recomputed */
+    double kv_usage;    /* blocks of running requests / all; cached blocks do not count */
+    uint64_t blocks_total, blocks_used, blocks_cached, blocks_free;
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t prefix_queries, prefix_hits; /* in tokens */
+    uint64_t finished[PLIM_FINISH_REASONS];
+    uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
+    uint64_t preemptions, steps;
+    uint64_t allocations_in_step, resizes, audit_excess;
+    int64_t last_step_age_ns; /* since a step completed while there is work; 0 when idle */
+    int64_t memory_bytes[9];  /* weights kv state workspace encoder graph staging ballast other */
+    int64_t limit_bytes, used_bytes, high_water_bytes, margin_bytes;
+    int64_t host_used_bytes, host_limit_bytes;
+    bool ready, sealed, draining, lost;
+    plim_histogram time_to_first_token, inter_token, e2e, queue, prefill, decode;
+} plim_metrics;
+
+PLIM_API void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret);
+
+/* ---- text and tokens ---- */
+
+/* add_special: what the vocabulary wants around a prompt. parse_special: text that spells a control
+ * token becomes that token. At most cap ids are stored, the number there are in *n (LIMIT when
+ * more than cap). */
+PLIM_API int plim_tokenize(const plim_engine *engine, const char *text, size_t len,
+                           bool add_special, bool parse_special, int32_t *ids, size_t cap,
+                           size_t *n, plim_error *err);
+/* The text of ids, valid UTF-8 (U+FFFD for bytes that are none). INVALID for ids out of range. */
+PLIM_API int plim_detokenize(const plim_engine *engine, const int32_t *ids, size_t n, char *out,
+                             size_t cap, size_t *need, plim_error *err);
+/* The raw bytes of one token, maybe part of a character. */
+PLIM_API int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, size_t cap,
+                              size_t *need);
+/* Renders a chat body {"messages": [...], "tools": [...], "add_generation_prompt": true,
+ * "continue_final_message": false, "chat_template_kwargs": {...}} (the last four optional) to the
+ * prompt text. INVALID names the message and field. */
+PLIM_API int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len,
+                              char *out, size_t cap, size_t *need, plim_error *err);
+
+/* ---- requests ---- */
+
+typedef struct plim_logit_bias {
+    int32_t token;
+    float bias;
+} plim_logit_bias;
+
+typedef struct plim_text {
+    const char *ptr;
+    size_t len;
+} plim_text;
+
+typedef struct plim_request_opts {
+    uint32_t struct_size;
+    uint32_t n; /* choices, default 1, at most PLIM_N_MAX; they share one prefill */
+    /* Exactly one of: chat_json (see plim_chat_render), prompt, tokens. */
+    const char *chat_json;
+    size_t chat_json_len;
+    const char *prompt;
+    size_t prompt_len;
+    const int32_t *tokens;
+    size_t n_tokens;
+    uint32_t prompt_parse_special; /* prompt: control tokens may be spelled; default 1 */
+    uint32_t max_tokens;           /* per choice; 0: to the end of the context (default) */
+    uint32_t min_tokens;           /* end-of-generation is masked before; default 0 */
+    uint32_t ignore_eos;           /* default 0 */
+    /* Sampling, in this order: logit_bias, penalties, temperature, min_p, top_k, top_p. */
+    float temperature;       /* default 1.0; below 1e-5: greedy */
+    float top_p;             /* default 1.0 */
+    float min_p;             /* default 0 */
+    uint32_t top_k;          /* default 0: all */
+    float repeat_penalty;    /* default 1.0; prompt and output */
+    float frequency_penalty; /* default 0; output only */
+    float presence_penalty;  /* default 0; output only */
+    uint32_t has_seed;       /* 0: a random one (default) */
+    uint64_t seed;
+    const plim_logit_bias *logit_bias;
+    size_t n_logit_bias;
+    const plim_text *stop; /* at most PLIM_STOP_MAX, none empty; copied */
+    size_t n_stop;
+    uint32_t logprobs;     /* 1: of each chosen token; default 0 */
+    uint32_t top_logprobs; /* 0 to PLIM_TOP_LOGPROBS_MAX alternatives */
+    uint32_t cache_prompt; /* 1: may use and feed the prefix cache (default) */
+    uint32_t reserved;
+    const char *cache_salt; /* prompts of different salts never share blocks; NULL: none */
+    void *user;             /* returned by plim_request_user() */
+} plim_request_opts;
+
+#define PLIM_N_MAX            128
+#define PLIM_STOP_MAX         16
+#define PLIM_TOP_LOGPROBS_MAX 20
+
+PLIM_API void plim_request_opts_init(plim_request_opts *opts);
+
+/* Validates, renders and tokenizes on the calling thread, judges whether the request can ever fit,
+ * and queues it. The result is known before any header need be sent:
+ * INVALID, FORMAT, CONTEXT, NOMEM_NEVER (never), QUEUE_FULL, NOMEM_NOW, NOMEM_HOST (now), CLOSED.
+ */
+PLIM_API int plim_request_submit(plim_engine *engine, const plim_request_opts *opts,
+                                 plim_request **ret, plim_error *err);
+PLIM_API void *plim_request_user(const plim_request *request);
+/* Frees the request's blocks at the next step; its last event is DONE with finish CANCELLED. Any
+ * thread; idempotent. */
+PLIM_API void plim_request_cancel(plim_request *request);
+/* Cancels if need be and frees. NULL is allowed. */
+PLIM_API void plim_request_free(plim_request *request);
+
+enum plim_event_type {
+    PLIM_EVENT_ADMITTED, /* first event: has blocks, headers may be sent */
+    PLIM_EVENT_TOKEN,    /* one token of one choice, and the text it completes (maybe none) */
+    PLIM_EVENT_FINISH,   /* one choice ended; text that was held back comes with it */
+    PLIM_EVENT_DONE      /* last event: all choices ended, or the request failed */
+};
+
+typedef struct plim_logprob {
+    int32_t token;
+    float logprob;
+} plim_logprob;
+
+/* Pointers are valid until the next call of plim_request_next() or _free() on this request. */
+typedef struct plim_event {
+    uint32_t struct_size; /* set by the caller: sizeof(plim_event) */
+    int32_t type;         /* enum plim_event_type */
+    uint32_t choice;
+    int32_t finish;   /* FINISH, DONE: enum plim_finish */
+    int32_t status;   /* DONE: PLIM_OK, or why the request failed */
+    int32_t token;    /* TOKEN */
+    const char *text; /* TOKEN, FINISH: valid UTF-8; stop strings are cut off */
+    size_t text_len;
+    float logprob; /* TOKEN with logprobs */
+    uint32_t n_top;
+    const plim_logprob *top; /* TOKEN with top_logprobs, best first */
+    const plim_error *error; /* DONE with status != OK */
+    /* DONE: */
+    uint32_t prompt_tokens;
+    uint32_t cached_tokens;
+    uint32_t completion_tokens; /* of all choices */
+    double queue_s;             /* submit to admission */
+    double prefill_s;           /* admission to first token */
+    double decode_s;            /* first to last token */
+} plim_event;
+
+/* Takes the next event. timeout_ms 0: does not block; -1: no limit. TIMEOUT: none yet. After DONE:
+ * CLOSED. */
+PLIM_API int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *event);
+
+/* ---- files ---- */
+
+/* What a model file says of itself: keys and tensors, as text, or as JSON. Reads the header only.
+ */
+PLIM_API int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *need,
+                          plim_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
