@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own account of every device byte, by class and by phase. The ledger decides; driver readings
+// only detect what is foreign. One writer, the engine's thread; readers take plm_ledger_read.
+#ifndef PLM_MEM_LEDGER_H
+#define PLM_MEM_LEDGER_H
+
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+
+enum plm_mem_class {
+    PLM_MEM_WEIGHTS,
+    PLM_MEM_KV,
+    PLM_MEM_STATE,
+    PLM_MEM_WORKSPACE,
+    PLM_MEM_ENCODER,
+    PLM_MEM_GRAPH,
+    PLM_MEM_STAGING,
+    PLM_MEM_BALLAST,
+    PLM_MEM_OTHER,
+    PLM_MEM_CLASSES,
+};
+
+// Constant lower-case name, as /v1/memory prints it.
+const char *plm_mem_class_name(enum plm_mem_class mem_class);
+
+// Peaks are kept per phase, so that a load's peak is not charged to serving.
+enum plm_phase {
+    PLM_PHASE_LOAD,
+    PLM_PHASE_TUNE,
+    PLM_PHASE_STRESS,
+    PLM_PHASE_VALIDATE,
+    PLM_PHASE_SERVE,
+    PLM_PHASES,
+};
+
+struct plm_ledger_class {
+    int64_t held_bytes; // slabs, as the driver took them
+    int64_t live_bytes; // handed out inside arenas
+    int64_t peak_held_bytes;
+    int64_t peak_live_bytes;
+};
+
+struct plm_ledger_stats {
+    struct plm_ledger_class by_class[PLM_MEM_CLASSES];
+    int64_t held_bytes; // all classes: O of the plan
+    int64_t live_bytes;
+    int64_t peak_held_bytes;
+    int64_t phase_peak_bytes[PLM_PHASES]; // of held
+};
+
+struct plm_ledger;
+
+struct plm_ledger *plm_ledger_create(struct plm_host *host); // NULL: no host memory
+void plm_ledger_destroy(struct plm_ledger *ledger);
+void plm_ledger_phase(struct plm_ledger *ledger, enum plm_phase phase);
+// Slabs and ranges, by their arenas. Negative: given back.
+void plm_ledger_hold(struct plm_ledger *ledger, enum plm_mem_class mem_class, int64_t bytes);
+void plm_ledger_live(struct plm_ledger *ledger, enum plm_mem_class mem_class, int64_t bytes);
+// A consistent copy, from any thread.
+void plm_ledger_read(const struct plm_ledger *ledger, struct plm_ledger_stats *ret);
+
+#endif

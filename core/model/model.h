@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model: hyper-parameters and tensors of a file, checked; its weights on a device; and its
+// forward, which appends the launches of one step to the device's open list.
+#ifndef PLM_MODEL_MODEL_H
+#define PLM_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+#include "core/base/status.h"
+#include "core/device.h"
+#include "core/kv/group.h"
+#include "core/mem/arena.h"
+#include "core/model/gguf.h"
+#include "core/plan/cost.h"
+
+struct plm_model;
+
+// What the rest of the engine may know about a model.
+struct plm_model_facts {
+    char arch[32];
+    char name[128];
+    uint32_t n_vocab;
+    uint32_t n_embd;
+    uint32_t n_layer;
+    uint32_t n_ctx_train;
+    uint64_t n_params;
+    uint64_t file_bytes;
+    enum plm_type main_type; // of most weight bytes
+    uint32_t n_groups;
+    struct plm_kv_group groups[PLM_KV_GROUPS_MAX];
+};
+
+struct plm_model_opts {
+    bool kv_f32;            // tests: KV cache in float32
+    bool float_activations; // tests: no 8-bit activations
+};
+
+// Reads and checks hyper-parameters and the list of tensors; touches no device and no tensor data.
+// The gguf must outlive the model. PLM_ERR_UNSUPPORTED names architecture, key or tensor type.
+int plm_model_create(struct plm_host *host, const struct plm_gguf *gguf,
+                     const struct plm_model_opts *opts, struct plm_model **ret,
+                     struct plm_error *err);
+void plm_model_destroy(struct plm_model *model);
+const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
+// The workspace of a step, as a table of numbers for cost().
+const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model);
+// Dispatches of the longest step, for plm_device_opts.max_dispatches.
+uint32_t plm_model_max_dispatches(const struct plm_model *model);
+
+// Bytes that the re-laid weights take on this device, tensor alignment included; pure.
+int plm_model_weight_bytes(const struct plm_model *model, const struct plm_device *device,
+                           uint64_t *ret, struct plm_error *err);
+// Streams the weights, tensor by tensor, into the arena. progress (may be NULL) gets bytes done and
+// in all; it may return false to stop (PLM_ERR_CANCELLED). On failure the arena may hold tensors;
+// the caller frees the arena.
+struct plm_load_progress {
+    bool (*report)(void *ctx, uint64_t done, uint64_t total);
+    void *ctx;
+};
+int plm_model_load(struct plm_model *model, struct plm_device *device, struct plm_arena *weights,
+                   const struct plm_load_progress *progress, struct plm_error *err);
+
+enum plm_forward_flags {
+    PLM_FORWARD_SKIP_HEAD = 1,  // no norm, gather and LM head at the end: nothing wants logits
+    PLM_FORWARD_FEW_LAYERS = 2, // first, middle and last layer only: stress on the CPU
+};
+
+// One step. Host arrays; the forward copies them into the workspace.
+struct plm_forward {
+    struct plm_shape shape;
+    unsigned flags;
+    uint64_t workspace;         // device address of at least plm_cost(table, &shape) bytes
+    const int32_t *tokens;      // [rows]
+    const int32_t *pos;         // [rows]
+    const int32_t *seq;         // [rows], 0 .. seqs-1
+    const uint64_t *slots;      // [rows]: address of the KV block of each token
+    const uint64_t *tables;     // [seqs][table_stride]: addresses of all blocks up to ctx
+    uint32_t table_stride;      // ceil(ctx / 16)
+    const int32_t *logits_rows; // [logits_rows]: rows whose logits are wanted, ascending
+};
+
+// Copies the inputs in and appends all launches; the caller submits. *ret_logits is the device
+// address of float32 [logits_rows, n_vocab] after the step (0 with SKIP_HEAD or no logits rows).
+int plm_model_forward(struct plm_model *model, struct plm_device *device,
+                      const struct plm_forward *forward, uint64_t *ret_logits);
+
+#endif
