@@ -37,7 +37,7 @@ struct plm_gguf_array {
     enum plm_gguf_type type;
     uint64_t count;
     const unsigned char *data;    // numbers; NULL for strings
-    const struct plm_slice *strs; // strings; NULL for numbers
+    const struct plm_slice *strs; // strings; NULL for numbers and for an empty array
 };
 
 struct plm_gguf_tensor {
@@ -53,16 +53,19 @@ struct plm_gguf_tensor {
 struct plm_gguf;
 
 // Opens path; a file with split.count > 1 must be the first split and the others are opened beside
-// it. Reads the headers only. The object is immutable afterwards and may be read from any thread.
-// PLM_ERR_IO, _FORMAT, _UNSUPPORTED (version, tensor type: the message names it), _LIMIT,
-// _NOMEM_HOST.
+// it. Reads the headers only, through a small buffer: host memory stays within a small multiple of
+// the header's real bytes, whatever its counts promise. The object is immutable afterwards and may
+// be read from any thread. Messages start with the path. PLM_ERR_NOT_FOUND (no such file), _IO,
+// _FORMAT, _UNSUPPORTED (version, big-endian, array of arrays, tensor type: the message names it),
+// _LIMIT (counts far beyond real files), _NOMEM_HOST.
 int plm_gguf_open(struct plm_host *host, const char *path, struct plm_gguf **ret,
                   struct plm_error *err);
 // The same over bytes in memory, which must stay valid (tests, fuzzing). With header_only, tensor
-// data may be missing (planning from a header; vocabularies).
+// data may be missing (planning from a header; vocabularies). A first split is PLM_ERR_UNSUPPORTED
+// unless header_only, which then shows this split alone.
 int plm_gguf_open_memory(struct plm_host *host, const void *bytes, size_t n, bool header_only,
                          struct plm_gguf **ret, struct plm_error *err);
-void plm_gguf_close(struct plm_gguf *gguf);
+void plm_gguf_close(struct plm_gguf *gguf); // accepts NULL
 
 uint32_t plm_gguf_version(const struct plm_gguf *gguf);
 uint64_t plm_gguf_file_bytes(const struct plm_gguf *gguf); // all splits together
@@ -97,7 +100,9 @@ const struct plm_gguf_tensor *plm_gguf_tensor_at(const struct plm_gguf *gguf, ui
 const struct plm_gguf_tensor *plm_gguf_tensor_find(const struct plm_gguf *gguf, const char *name);
 
 // Reads bytes [from, from + n) of a tensor's data. Thread-safe (pread). PLM_ERR_IO when the file
-// has shrunk or was replaced since it was opened (size, inode or modification time differ).
+// was truncated, written or replaced since it was opened (size, modification time or inode differ);
+// it is checked after the read, and dst holds nothing of use then. PLM_ERR_INVALID beyond the
+// tensor's bytes.
 int plm_gguf_read(const struct plm_gguf *gguf, const struct plm_gguf_tensor *tensor, uint64_t from,
                   void *dst, uint64_t n, struct plm_error *err);
 
