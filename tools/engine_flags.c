@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that every command which starts an engine shares.
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/opts.h"
+
+#define IN_OPTS(field)  offsetof(struct plm_engine_flags, opts.field)
+#define IN_FLAGS(field) offsetof(struct plm_engine_flags, field)
+
+// Upper ends: a context, batch or thread count above these is a typing mistake, and products of
+// them still fit the 64-bit arithmetic of the plan.
+#define CTX_MAX     16777216
+#define BATCH_MAX   65536
+#define SEQS_MAX    4096
+#define THREADS_MAX 1024
+
+static const struct plm_opt engine_table[] = {
+    PLM_OPT("-m, --model", "FILE", "model file (GGUF)", PLM_OPT_STRING, IN_OPTS(model_path)),
+    PLM_OPT("-dev, --device", "ID", "device to run on (default cpu; see plimsoll devices)",
+            PLM_OPT_STRING, IN_OPTS(device)),
+    PLM_OPT_IN("-t, --threads", "N", "CPU threads (default: one per usable core)", PLM_OPT_U32,
+               IN_OPTS(threads), 1, THREADS_MAX),
+    PLM_OPT_IN("-c, --ctx-size, --max-model-len", "N",
+               "context of each request in tokens; never divided by -np\n(default 0: as trained)",
+               PLM_OPT_U32, IN_OPTS(ctx_size), 0, CTX_MAX),
+    PLM_OPT_IN("-b, --batch-size, --max-num-batched-tokens", "N",
+               "tokens of one step (default 512 on the CPU)", PLM_OPT_U32,
+               IN_OPTS(batch_max_tokens), 1, BATCH_MAX),
+    PLM_OPT_IN("-np, --parallel, --max-num-seqs", "N",
+               "sequences of one step (default 8 on the CPU)", PLM_OPT_U32, IN_OPTS(max_sequences),
+               1, SEQS_MAX),
+    PLM_OPT_IN("--prefill-chunk", "N", "tokens of one prompt per step (default: as -b)",
+               PLM_OPT_U32, IN_OPTS(prefill_chunk), 1, BATCH_MAX),
+    PLM_OPT_IN("--memory-limit", "BYTES",
+               "use at most so much of the device (default: all that is free)", PLM_OPT_BYTES,
+               IN_OPTS(memory_limit_bytes), 1, 9e15),
+    PLM_OPT_IN("--host-limit", "BYTES",
+               "budget of host memory (default: 1/16, within 64 to 256 MiB)", PLM_OPT_BYTES,
+               IN_OPTS(host_limit_bytes), 1, 9e15),
+    PLM_OPT_ABOVE("--memory-fraction, --gpu-memory-utilization", "F",
+                  "part of the measured budget for the KV cache (default 1.0)", PLM_OPT_DOUBLE,
+                  IN_OPTS(memory_fraction), 0, 1),
+    PLM_OPT_IN("--max-total-tokens", "N", "pin the size of the KV cache instead of measuring it",
+               PLM_OPT_U64, IN_OPTS(max_total_tokens), 1, 1e12),
+    PLM_OPT_ONE_OF("--prove", "HOW", "how much the start runs to prove the plan (default quick)",
+                   IN_FLAGS(prove), "quick|full"),
+    PLM_OPT("--prefix-cache", "on|off", "reuse the KV of equal prompt beginnings (default on)",
+            PLM_OPT_ONOFF, IN_OPTS(prefix_cache)),
+    PLM_OPT_IN("--queue-max", "N", "requests that may wait (default 256)", PLM_OPT_U32,
+               IN_OPTS(queue_max), 1, 1000000),
+    PLM_OPT_IN("--queue-timeout", "S",
+               "longest wait for admission in seconds; 0: for ever (default 30)", PLM_OPT_DOUBLE,
+               IN_FLAGS(queue_timeout_s), 0, 4000000),
+    PLM_OPT("--chat-template", "TEXT", "chat template instead of the model's", PLM_OPT_STRING,
+            IN_OPTS(chat_template)),
+    PLM_OPT("--chat-template-file", "FILE", "the same from a file", PLM_OPT_STRING,
+            IN_FLAGS(chat_template_file)),
+    PLM_OPT("-v, --verbose", NULL, "log more", PLM_OPT_FLAG, IN_FLAGS(verbose)),
+    PLM_OPT_END,
+};
+
+void plm_engine_flags_init(struct plm_engine_flags *flags)
+{
+    memset(flags, 0, sizeof(*flags));
+    plim_engine_opts_init(&flags->opts);
+    flags->queue_timeout_s = flags->opts.queue_timeout_ms / 1000.0;
+    flags->prove = flags->opts.prove_full;
+}
+
+struct plm_opt_group plm_engine_flags_group(struct plm_engine_flags *flags)
+{
+    return (struct plm_opt_group){"model and memory", engine_table, flags};
+}
+
+// Templates are a few KiB; the largest known one is 21 KiB.
+#define TEMPLATE_MAX_BYTES (1024 * 1024)
+
+static char *read_text(const char *path, const char *command)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        fprintf(stderr, "plimsoll %s: --chat-template-file: %s: %s\n", command, path,
+                strerror(errno));
+        return NULL;
+    }
+    char *text = malloc(TEMPLATE_MAX_BYTES + 1);
+    size_t n = text != NULL ? fread(text, 1, TEMPLATE_MAX_BYTES + 1, file) : 0;
+    bool bad = text == NULL || ferror(file) || n > TEMPLATE_MAX_BYTES || memchr(text, '\0', n);
+    fclose(file);
+    if (bad) {
+        fprintf(stderr,
+                "plimsoll %s: --chat-template-file: %s: not a readable text of at most "
+                "1 MiB\n",
+                command, path);
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    return text;
+}
+
+bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
+{
+    if (flags->opts.model_path == NULL || flags->opts.model_path[0] == '\0') {
+        fprintf(stderr, "plimsoll %s: no model; name one with -m FILE\n", command);
+        return false;
+    }
+    if (flags->chat_template_file != NULL) {
+        if (flags->opts.chat_template != NULL) {
+            fprintf(stderr, "plimsoll %s: give --chat-template or --chat-template-file, not both\n",
+                    command);
+            return false;
+        }
+        flags->template_text = read_text(flags->chat_template_file, command);
+        if (flags->template_text == NULL)
+            return false;
+        flags->opts.chat_template = flags->template_text;
+    }
+    flags->opts.prove_full = flags->prove;
+    flags->opts.queue_timeout_ms = (uint32_t)(flags->queue_timeout_s * 1000.0);
+    if (flags->verbose)
+        flags->opts.log_level = PLIM_LOG_DEBUG;
+    return true;
+}
+
+void plm_engine_flags_finish(struct plm_engine_flags *flags)
+{
+    free(flags->template_text);
+    flags->template_text = NULL;
+}
