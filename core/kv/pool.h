@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of one KV group, in slabs (core/mem/slabs.h). A block is free, used (it has
+// references) or cached (no reference, but the prefix index knows it; taken on demand, least
+// recently used first). Every call but format and resize is O(1) and takes no memory. One thread.
+//
+// Blocks are named by ids: slab = id / slab_blocks. Ids stay valid while their slab lives; device
+// addresses of blocks never move.
+#ifndef PLM_KV_POOL_H
+#define PLM_KV_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+#include "core/base/status.h"
+#include "core/device.h"
+#include "core/mem/ledger.h"
+#include "core/mem/slabs.h"
+
+#define PLM_KV_NO_BLOCK UINT32_MAX
+
+struct plm_kv_pool;
+
+int plm_kv_pool_create(struct plm_host *host, struct plm_device *device, struct plm_ledger *ledger,
+                       uint64_t block_bytes, struct plm_kv_pool **ret);
+// Frees all slabs, whatever their blocks are. NULL is allowed.
+void plm_kv_pool_destroy(struct plm_kv_pool *pool);
+
+// Sets slab_blocks and the host tables for at most max_blocks; only while the pool holds no slab.
+// Tells the prefix index (if there is one) through its hook. NOMEM_HOST: the pool is as before.
+// INVALID: slabs are held, or more than PLM_SLABS_MAX would be needed.
+int plm_kv_pool_format(struct plm_kv_pool *pool, uint32_t slab_blocks, uint32_t max_blocks);
+// Takes or gives back slabs until the pool has `blocks` blocks (at most max_blocks). Growing stops
+// at the first slab the device refuses: its code is returned, its bytes go to *ret_failed_bytes
+// (may be NULL; else 0), and what was taken stays. Shrinking drops cached blocks, gives back the
+// highest slabs while they have no used block, and stops where one has (PLM_OK; read the stats).
+// With the device sealed the resizer's key is used. Between steps only.
+int plm_kv_pool_resize(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_failed_bytes);
+
+// A block with one reference: from the lowest slab with a free block, else the least recently used
+// cached one. PLM_KV_NO_BLOCK: every block is used.
+uint32_t plm_kv_pool_alloc(struct plm_kv_pool *pool);
+void plm_kv_pool_ref(struct plm_kv_pool *pool, uint32_t block); // used or cached
+// At 0 references the block becomes cached where the index knows it, else free.
+void plm_kv_pool_unref(struct plm_kv_pool *pool, uint32_t block);
+// Unreferences the blocks of one sequence from its end, so that leaves are evicted before the
+// blocks they hang on. PLM_KV_NO_BLOCK entries are skipped.
+void plm_kv_pool_release(struct plm_kv_pool *pool, const uint32_t *blocks, uint32_t n);
+uint32_t plm_kv_pool_refs(const struct plm_kv_pool *pool, uint32_t block);
+// Device address; blocks of block_bytes, aligned as slabs are.
+uint64_t plm_kv_pool_addr(const struct plm_kv_pool *pool, uint32_t block);
+// Drops at most n cached blocks, least recently used first; returns how many became free.
+uint32_t plm_kv_pool_drop_cached(struct plm_kv_pool *pool, uint32_t n);
+
+struct plm_kv_pool_stats {
+    uint32_t total; // used + cached + free
+    uint32_t used;
+    uint32_t cached;
+    uint32_t free;
+    uint32_t peak_used;
+    uint32_t slabs;
+    uint32_t slab_blocks;
+    uint32_t max_blocks;
+    uint64_t block_bytes;
+    uint64_t held_bytes; // slabs as the driver took them
+};
+void plm_kv_pool_read(const struct plm_kv_pool *pool, struct plm_kv_pool_stats *ret);
+
+// The index-th slab (0 .. stats.slabs - 1): its blocks are [*ret_first, *ret_first + *ret_blocks),
+// addresses ascending from that of the first. False beyond the last one.
+bool plm_kv_pool_slab(const struct plm_kv_pool *pool, uint32_t index, uint32_t *ret_first,
+                      uint32_t *ret_blocks);
+
+// For the prefix index alone: `format` sizes its tables with the pool's (an error leaves both as
+// they were), `evicted` is called before a cached block becomes free.
+struct plm_kv_pool_hook {
+    int (*format)(void *ctx, uint32_t max_blocks);
+    void (*evicted)(void *ctx, uint32_t block);
+    void *ctx;
+};
+void plm_kv_pool_set_hook(struct plm_kv_pool *pool, const struct plm_kv_pool_hook *hook);
+// Marks a used block as known to the index, or not: whether it is cached or free at 0 references.
+void plm_kv_pool_mark(struct plm_kv_pool *pool, uint32_t block, bool known);
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan: pure arithmetic from one snapshot to the size of the KV pool and the load line. Signed
+// 64-bit bytes throughout; every line of the formula is a named field. Sees numbers only.
+#ifndef PLM_PLAN_PLAN_H
+#define PLM_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/status.h"
+#include "core/mem/slabs.h"
+#include "core/plan/cost.h"
+
+#define PLM_PLAN_CGROUPS_MAX 8
+
+#define PLM_PLAN_UNKNOWN  INT64_C(-1) // process_use, prefix_cache_blocks: not known, not given
+#define PLM_PLAN_NO_LIMIT INT64_C(0)  // operator_limit, host_limit, pinned_tokens: not given
+
+// What serving allows. The worst shape of a step follows from it (plm_caps_shape).
+struct plm_plan_caps {
+    uint32_t batch_max_tokens; // rows of one step
+    uint32_t max_sequences;    // sequences of one step, and its logits rows
+    uint32_t max_context;      // tokens of one request
+};
+
+struct plm_plan_cgroup {
+    int64_t limit;
+    int64_t current;
+    int64_t reclaimable;
+};
+
+struct plm_plan_input {
+    // The snapshot S, taken with the probe pool in place.
+    int64_t g;             // granularity of the device
+    int64_t T;             // total
+    int64_t F;             // free
+    int64_t O;             // our bytes as the driver took them
+    int64_t K;             // of them the probe KV
+    int64_t process_use;   // of this process, or PLM_PLAN_UNKNOWN
+    int64_t context_bytes; // own_drv where process use is unknown: an open device ...
+    int64_t driver_calls;  // ... plus the sum over our driver calls of max(0, foreign grown)
+    int64_t unheld;        // sum over encoder processes of max(0, reserved - already held)
+    int64_t operator_limit;
+    uint32_t n_cgroups; // unified memory only
+    struct plm_plan_cgroup cgroups[PLM_PLAN_CGROUPS_MAX];
+    int64_t growth;   // measured beyond own_drv(S) over the mixed passes
+    int64_t withheld; // reported free, never given
+    bool unified;     // device memory is host memory: the host term applies
+    int64_t host_limit;
+    double memory_fraction; // 0 < f <= 1
+    // The pool.
+    struct plm_plan_caps caps;
+    int64_t block_bytes;         // of the full-attention group
+    int64_t max_slab_bytes;      // of the driver; 0: no limit
+    uint32_t max_slabs;          // of the driver; 0: no limit
+    int64_t prefix_cache_blocks; // PLM_PLAN_UNKNOWN: a quarter of what the sequences need
+    int64_t pinned_tokens;       // --max-total-tokens
+};
+
+enum plm_plan_term {
+    PLM_TERM_DEVICE,   // T - foreign - unheld
+    PLM_TERM_OPERATOR, // --memory-limit
+    PLM_TERM_CGROUP,
+    PLM_TERM_BUDGET, // blocks: what the budget holds
+    PLM_TERM_CAP,    // blocks: what the sequences and the prefix cache can use
+    PLM_TERM_PIN,    // blocks: --max-total-tokens
+    PLM_TERM_RANKS,  // blocks: another rank has less
+    PLM_TERM_RESIZE, // blocks: the device gave less than planned
+    PLM_TERM_SHRINK, // blocks: validation failed and was retried
+    PLM_TERMS,
+};
+const char *plm_plan_term_name(enum plm_plan_term term);
+
+// Immutable once it is sealed. Field names are those of the formula.
+struct plm_plan {
+    struct plm_plan_input in;
+    int64_t foreign;
+    int64_t own_drv;
+    int64_t room;
+    int64_t resident;
+    int64_t growth;
+    int64_t U;
+    int64_t margin;
+    int64_t withheld;
+    int64_t ballast;
+    int64_t host_limit;
+    int64_t host;
+    int64_t budget;
+    int64_t blocks_cap; // max_sequences x ceil(max_context / 16) + prefix_cache_blocks
+    int64_t prefix_cache_blocks;
+    int64_t blocks;
+    int64_t kv_bytes; // of the slabs that hold them
+    int64_t line;
+    struct plm_slab_rule slabs;
+    enum plm_plan_term room_binds;
+    uint32_t room_cgroup; // the level, where room_binds is CGROUP
+    enum plm_plan_term blocks_bind;
+};
+
+// The worst shape that serving allows: rows, sequences, logits rows and context at their caps.
+struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps);
+int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
+
+// PLM_OK, or INVALID with the field's name: a fraction that is 0, above 1 or NaN, a negative size.
+int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err);
+// The formula. PLM_OK; INVALID as above; INTERNAL: resident is negative (O < K). The budget may be
+// negative and blocks then 0: whether that is enough is plm_plan_enough's question.
+int plm_plan_compute(const struct plm_plan_input *in, struct plm_plan *ret, struct plm_error *err);
+// Sets the number of blocks and what follows from it (kv_bytes, line); the slab rule stays.
+void plm_plan_set_blocks(struct plm_plan *plan, int64_t blocks, enum plm_plan_term why);
+// Start needs one block per sequence; a pinned size needs its blocks within the budget.
+// *ret_missing (may be NULL): bytes short, 0 if enough.
+bool plm_plan_enough(const struct plm_plan *plan, int64_t *ret_missing);
+// Whether one request of max_context tokens finishes: its blocks are in the pool.
+bool plm_plan_one_finishes(const struct plm_plan *plan);
+// Blocks after a failed validation: missing = failed_bytes - free_bytes, at least 0 (both 0 after a
+// failed submit or LOST); min(blocks - ceil((missing + slab) / block bytes), floor(0.95 x blocks)).
+int64_t plm_plan_shrink(const struct plm_plan *plan, int64_t failed_bytes, int64_t free_bytes);
+
+// The same snapshot with other caps: the workspace in O changes by what cost() says, in units of g.
+// Pure; how suggestions are verified.
+int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                    const struct plm_plan_caps *caps, struct plm_plan *ret, struct plm_error *err);
+// The largest max_context, a multiple of 16 and at most that of the input, for which a replan has
+// the blocks of one whole request and one block per sequence; 0: none.
+uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table);
+
+// Values that were re-planned and start; 0: no value of this knob alone helps. Each but
+// memory_limit is lower than what was asked for.
+struct plm_plan_knobs {
+    uint32_t ctx_size;
+    uint32_t max_sequences;
+    uint32_t batch_max_tokens;
+    int64_t memory_limit;     // at least this, where the operator's limit binds
+    int64_t host_limit;       // at most this, where the host term counts
+    int64_t max_total_tokens; // at most this, where the size is pinned
+    double memory_fraction;   // at least this, where it is below 1
+    int64_t missing;          // bytes that the caps asked for lack
+};
+void plm_plan_suggest(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                      struct plm_plan_knobs *ret);
+// One message that names each knob with its value. Returns OUT_OF_DEVICE. what: the beginning of
+// the sentence ("validation failed 4 times").
+int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                  const char *what, struct plm_error *err);
+
+// An input for a device on which nothing is loaded yet: O is made of the slabs that a start would
+// take. For refusing before a load, and for dry runs.
+struct plm_plan_estimate {
+    int64_t weight_bytes;
+    int64_t other_bytes; // staging ring, encoders, anything else resident
+};
+// `in` holds a reading with nothing of ours in it (O = K = 0) and the caps; fills O.
+void plm_plan_estimate(struct plm_plan_input *in, const struct plm_cost_table *table,
+                       const struct plm_plan_estimate *estimate);
+
+#endif

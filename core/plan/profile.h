@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stress-then-resize loop, the same for every backend: probe, stress, target, resize, validate,
+// seal. It runs real forwards through struct plm_stress_ops, which the engine passes in, and knows
+// no backend. Before it the engine has opened the device, loaded the weights, warmed up the kernels
+// and started the encoders; the loop itself takes workspace, pool and ballast.
+#ifndef PLM_PLAN_PROFILE_H
+#define PLM_PLAN_PROFILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/status.h"
+#include "core/plan/cost.h"
+#include "core/plan/plan.h"
+
+// What one forward of the stress does. Rows are spread over the sequences so that each ends at
+// position ctx - 1: EVEN gives all the same number (the first ones one more), else sequence 0 takes
+// rows - (seqs - 1) and the others one each. Positions before a sequence's rows count as there.
+enum plm_stress_kind {
+    PLM_STRESS_PREFILL,     // one chunk of batch_max_tokens rows from position 0
+    PLM_STRESS_MANY_SHORT,  // batch_max_tokens rows of max_sequences short prompts, EVEN
+    PLM_STRESS_DECODE,      // one row each of max_sequences
+    PLM_STRESS_FULL_CHUNK,  // the worst shape: the last chunk at full context beside decode rows
+    PLM_STRESS_FULL_DECODE, // one row each at full context
+    PLM_STRESS_KINDS,
+};
+const char *plm_stress_kind_name(enum plm_stress_kind kind);
+
+enum plm_stress_flags {
+    PLM_STRESS_EVEN = 1,
+    PLM_STRESS_REPEAT_BLOCKS = 2, // tables may name a physical block more than once
+    PLM_STRESS_SAMPLE = 4,        // the heaviest sampler on every logits row: full sort, logprobs
+    PLM_STRESS_FEW_LAYERS = 8,    // first, middle and last layer and the head are enough
+    PLM_STRESS_COLD = 16,         // discarded pass
+};
+
+struct plm_stress_step {
+    enum plm_stress_kind kind;
+    unsigned flags;
+    struct plm_shape shape;
+};
+
+// A reading with our own account taken at the same moment.
+struct plm_stress_reading {
+    int64_t T, F;        // clamped
+    int64_t O, K;        // ledger: held bytes of all classes, and of the KV pool
+    int64_t process_use; // or PLM_PLAN_UNKNOWN
+    uint32_t n_cgroups;
+    struct plm_plan_cgroup cgroups[PLM_PLAN_CGROUPS_MAX];
+};
+
+// Codes: PLM_OK, OUT_OF_DEVICE, LOST, or anything else, which ends the loop. Entries marked
+// optional may be NULL.
+struct plm_stress_ops {
+    void *ctx;
+    int (*read)(void *ctx, struct plm_stress_reading *ret);
+    // Runs the step and waits for it.
+    int (*run)(void *ctx, const struct plm_stress_step *step, struct plm_error *err);
+    // Empties the pool and sets its slabs; then grows or shrinks it. resize stores the blocks there
+    // are, and on OUT_OF_DEVICE the bytes of the slab that was refused.
+    int (*kv_format)(void *ctx, uint32_t slab_blocks, uint32_t max_blocks);
+    int (*kv_resize)(void *ctx, uint32_t blocks, uint32_t *ret_blocks, int64_t *ret_failed_bytes);
+    // Writes and reads every slab.
+    int (*kv_verify)(void *ctx, struct plm_error *err);
+    // Takes ballast of this many bytes in place of what is held; 0 frees it.
+    int (*ballast)(void *ctx, int64_t bytes);
+    int (*empty_cache)(void *ctx);
+    // Takes the workspace for these caps, plm_cost of plm_caps_shape, in place of what there was.
+    // The first call of the loop; later ones lower the caps.
+    int (*set_caps)(void *ctx, const struct plm_plan_caps *caps);
+    // Seals the device; the last call of a loop that succeeds.
+    void (*seal)(void *ctx);
+    // Optional: the monitor samples process_use - O (foreign, where process use is unknown) every
+    // ms between on and off; off stores the largest sample. Without it the loop reads after each
+    // pass.
+    void (*watch)(void *ctx, bool on, int64_t *ret_peak);
+    // Optional: closes, reopens and reloads after LOST, with the pool empty and no ballast.
+    int (*reopen)(void *ctx, struct plm_error *err);
+    // Optional, several ranks: the smallest of all ranks' values.
+    int64_t (*min_of_ranks)(void *ctx, int64_t value);
+    // Optional: encoders' worst case, alone or beside a decode; graph capture of the fixed buckets.
+    int (*encode)(void *ctx, bool beside_decode, struct plm_error *err);
+    int (*capture)(void *ctx, struct plm_error *err);
+    // Optional: stage ("probe", "stress", "resize", "validate", "ready"), done of total.
+    void (*progress)(void *ctx, const char *stage, uint64_t done, uint64_t total);
+};
+
+struct plm_profile_opts {
+    // Everything of the plan's input that is not read from the device: g, context_bytes,
+    // driver_calls, unheld, operator_limit, withheld, unified, host_limit, memory_fraction, caps,
+    // block_bytes, slab limits, prefix_cache_blocks, pinned_tokens.
+    struct plm_plan_input in;
+    const struct plm_cost_table *cost;
+    const struct plm_clock *clock;
+    const struct plm_log *log;
+    bool prove_full;   // whole model in every pass, two measured rounds
+    bool keep_ballast; // soft-commit GPUs: the ballast stays after the seal
+    bool host_pays;    // CPU: FEW_LAYERS, since no driver can grow
+};
+
+#define PLM_PROFILE_RETRIES 3  // 4 attempts
+#define PLM_PROFILE_READS   50 // tries for two equal readings
+#define PLM_PROFILE_PASSES  32 // evidence that is kept
+
+struct plm_profile_pass {
+    struct plm_stress_step step;
+    int64_t cost;
+    int64_t own_drv; // largest seen in it
+    int64_t ns;
+    bool validation;
+};
+
+struct plm_profile {
+    struct plm_plan plan;
+    uint32_t probe_blocks;
+    uint32_t attempts; // validations run
+    uint32_t reads;    // until two were equal
+    bool settled;      // they became so
+    bool context_lowered;
+    uint32_t asked_context; // before it was lowered
+    int64_t not_returned;   // most bytes that a release did not bring back at the driver
+    int64_t max_passes_ns;
+    uint32_t n_passes;
+    struct plm_profile_pass passes[PLM_PROFILE_PASSES];
+};
+
+// Blocks of the probe pool: max(ceil(batch_max_tokens / 16) + max_sequences, 512).
+uint32_t plm_profile_probe_blocks(const struct plm_plan_caps *caps);
+// Runs the loop. On failure the pool is empty, no ballast is held, nothing is sealed, and err has
+// one message that names each knob with a value that was re-planned.
+int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress_ops *ops,
+                    struct plm_profile *ret, struct plm_error *err);
+
+#endif

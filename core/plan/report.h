@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people and programs see of the plan: JSON, a table, and the memory report of GET /v1/memory.
+// Functions of plain structs; they append to a buffer, whose `failed` tells of a full budget.
+#ifndef PLM_PLAN_REPORT_H
+#define PLM_PLAN_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+#include "core/base/buf.h"
+#include "core/mem/ledger.h"
+#include "core/plan/admit.h"
+#include "core/plan/plan.h"
+#include "core/plan/profile.h"
+
+// What the plan was made for; strings may be NULL.
+struct plm_report_head {
+    const char *model;
+    const char *build;
+    const char *device_id; // "cpu"
+    const char *device_name;
+    const char *device_uuid;
+    const char *isa;
+    const struct plm_ledger_stats *ledger; // phase peaks and bytes by class; may be NULL
+};
+
+// profile may be NULL (a dry run: no evidence).
+void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *head,
+                          const struct plm_plan *plan, const struct plm_profile *profile);
+// Aligned columns: MiB and bytes, and which term binds.
+void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *head,
+                           const struct plm_plan *plan, const struct plm_profile *profile);
+// One line for the log.
+void plm_report_plan_line(struct plm_buf *buf, const struct plm_plan *plan);
+
+struct plm_report_device {
+    const char *id;
+    const char *name;
+    const struct plm_plan *plan;
+    struct plm_ledger_stats ledger;
+    int64_t foreign_bytes; // as of the last reading
+    uint32_t blocks_total, blocks_used, blocks_cached, blocks_free;
+};
+
+struct plm_report_refusal {
+    int64_t wall_ns; // since 1970
+    bool never;
+    enum plm_admit_term term;
+    int64_t needed_bytes;
+    int64_t limit_bytes;
+    struct plm_admit_offer offer;
+};
+
+struct plm_report_neighbour {
+    int64_t wall_ns;
+    int64_t foreign_bytes;
+    int64_t change_bytes;
+};
+
+struct plm_report_memory {
+    bool ready;
+    bool sealed;
+    const struct plm_report_device *devices;
+    uint32_t n_devices;
+    struct plm_host_stats host;
+    uint32_t running, waiting, preempted;
+    const struct plm_report_refusal *refusals; // oldest first
+    uint32_t n_refusals;
+    const struct plm_report_neighbour *neighbours; // oldest first
+    uint32_t n_neighbours;
+    uint64_t allocations_in_step, resizes, audit_excess;
+};
+// The object of GET /v1/memory.
+void plm_report_memory_json(struct plm_buf *buf, const struct plm_report_memory *memory);
+
+#endif
