@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/sched/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/base/random.h"
+
+// Sums and maxima run over this many lanes (element i in lane i % LANES), which the compiler turns
+// into vectors without being allowed to reorder anything.
+#define LANES 16u
+// Elements whose probabilities are summed together; the draw first finds its span, then its token.
+#define SPAN 256u
+// Distances from the best logit are counted in buckets of 1/16 up to 64; e^-64 is below what any
+// sum of probabilities can see.
+#define BUCKETS       1024u
+#define BUCKET_PER_1  16.0f
+#define SEEN_IN_INPUT 0x80000000u // flag beside the count of a token
+
+struct plm_sampler {
+    struct plm_host *host;
+    uint32_t n_vocab;
+    float *adjusted;  // [n_vocab] logits after bias and penalties
+    float *distance;  // [n_vocab] (best - logit) / temperature, at least 0
+    float *weight;    // [n_vocab] e^-distance
+    uint32_t *seen;   // [n_vocab] all zero between draws
+    uint64_t *keys;   // [n_vocab] distance bits << 32 | id
+    uint64_t *sorted; // [n_vocab]
+    double *spans;    // [ceil(n_vocab / SPAN)]
+};
+
+int plm_sampler_create(struct plm_host *host, uint32_t n_vocab, struct plm_sampler **ret)
+{
+    struct plm_sampler *s = plm_calloc(host, PLM_HOST_SCHED, 1, sizeof(*s));
+    if (s == NULL)
+        return PLM_ERR_NOMEM_HOST;
+    s->host = host;
+    s->n_vocab = n_vocab;
+    s->adjusted = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(float));
+    s->distance = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(float));
+    s->weight = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(float));
+    s->seen = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(uint32_t));
+    s->keys = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(uint64_t));
+    s->sorted = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(uint64_t));
+    s->spans = plm_calloc(host, PLM_HOST_SCHED, (size_t)n_vocab / SPAN + 1, sizeof(double));
+    if (s->adjusted == NULL || s->distance == NULL || s->weight == NULL || s->seen == NULL ||
+        s->keys == NULL || s->sorted == NULL || s->spans == NULL) {
+        plm_sampler_destroy(s);
+        return PLM_ERR_NOMEM_HOST;
+    }
+    *ret = s;
+    return PLM_OK;
+}
+
+void plm_sampler_destroy(struct plm_sampler *s)
+{
+    if (s == NULL)
+        return;
+    plm_free(s->host, s->adjusted);
+    plm_free(s->host, s->distance);
+    plm_free(s->host, s->weight);
+    plm_free(s->host, s->seen);
+    plm_free(s->host, s->keys);
+    plm_free(s->host, s->sorted);
+    plm_free(s->host, s->spans);
+    plm_free(s->host, s);
+}
+
+// e^x for x <= 0 (0 below -87), relative error below 2e-7. Written out so that it vectorises and
+// does not hang on the C library's version: x = n ln 2 + r, a polynomial in r, then 2^n.
+static inline float exp_neg(float x)
+{
+    float clamped = x < -87.0f ? -87.0f : x;
+    float shifted = clamped * 1.44269504f + 12582912.0f; // 1.5 * 2^23: rounds to an integer
+    float n = shifted - 12582912.0f;
+    float r = clamped - n * 0.693359375f; // ln 2 in two parts
+    r = r - n * -2.12194440e-4f;
+    float p = 1.9875691500e-4f; // minimax coefficients of Cephes' expf
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof(scale));
+    return x < -87.0f ? 0.0f : p * scale;
+}
+
+// Largest logit; false when one is NaN or infinite (x * 0 is 0 for every finite x).
+static bool find_max(const float *x, uint32_t n, float *ret)
+{
+    float best[LANES], zero[LANES];
+    for (uint32_t l = 0; l < LANES; l++) {
+        best[l] = x[0];
+        zero[l] = 0.0f;
+    }
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            float v = x[i + l];
+            best[l] = v > best[l] ? v : best[l];
+            zero[l] += v * 0.0f;
+        }
+    }
+    for (; i < n; i++) {
+        best[0] = x[i] > best[0] ? x[i] : best[0];
+        zero[0] += x[i] * 0.0f;
+    }
+    float max = best[0], sum = zero[0];
+    for (uint32_t l = 1; l < LANES; l++) {
+        max = best[l] > max ? best[l] : max;
+        sum += zero[l];
+    }
+    *ret = max;
+    return sum == 0.0f;
+}
+
+static uint32_t first_equal(const float *x, uint32_t n, float value)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (x[i] == value)
+            return i;
+    }
+    return n;
+}
+
+// ---- log-probabilities ----
+
+static double sum_exp(const float *x, uint32_t n, float max)
+{
+    double total = 0;
+    for (uint32_t from = 0; from < n; from += SPAN) {
+        uint32_t end = from + SPAN < n ? from + SPAN : n;
+        float lanes[LANES] = {0};
+        uint32_t i = from;
+        for (; i + LANES <= end; i += LANES) {
+            for (uint32_t l = 0; l < LANES; l++)
+                lanes[l] += exp_neg(x[i + l] - max);
+        }
+        for (; i < end; i++)
+            lanes[0] += exp_neg(x[i] - max);
+        for (uint32_t l = 0; l < LANES; l++)
+            total += (double)lanes[l];
+    }
+    return total;
+}
+
+static void take_logprobs(const float *logits, uint32_t n, float max, uint32_t n_top,
+                          struct plm_sample_out *out)
+{
+    double lse = (double)max + log(sum_exp(logits, n, max));
+    out->logprob = (float)((double)logits[out->token] - lse);
+    // Insertion into a short sorted list; nearly all logits fail the first comparison.
+    uint32_t have = 0;
+    float top[PLM_SAMPLE_TOP_MAX];
+    for (uint32_t i = 0; n_top > 0 && i < n; i++) {
+        if (have == n_top && !(logits[i] > top[have - 1]))
+            continue;
+        uint32_t at = have < n_top ? have++ : have - 1;
+        for (; at > 0 && logits[i] > top[at - 1]; at--) {
+            top[at] = top[at - 1];
+            out->top[at] = out->top[at - 1];
+        }
+        top[at] = logits[i];
+        out->top[at].token = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < have; i++)
+        out->top[i].logprob = (float)((double)top[i] - lse);
+    out->n_top = have;
+}
+
+// ---- bias and penalties ----
+
+static bool has_penalties(const struct plm_sample_params *p)
+{
+    return p->repeat_penalty != 1.0f || p->frequency_penalty != 0.0f || p->presence_penalty != 0.0f;
+}
+
+// Counts tokens in the scratch and lists each once, then applies and wipes. Walking the history of
+// one sequence costs microseconds and spares every sequence a table of its own.
+static void apply_penalties(struct plm_sampler *s, const struct plm_sample_in *in)
+{
+    const struct plm_sample_params *p = in->params;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < in->n_output; i++) {
+        uint32_t id = (uint32_t)in->output[i];
+        if (s->seen[id]++ == 0)
+            s->keys[n++] = id;
+    }
+    if (p->repeat_penalty != 1.0f) {
+        for (uint32_t i = 0; i < in->n_prompt; i++) {
+            uint32_t id = (uint32_t)in->prompt[i];
+            if (s->seen[id] == 0)
+                s->keys[n++] = id;
+            s->seen[id] |= SEEN_IN_INPUT;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t id = (uint32_t)s->keys[i];
+        uint32_t count = s->seen[id] & ~SEEN_IN_INPUT;
+        float x = s->adjusted[id];
+        if (p->repeat_penalty != 1.0f)
+            x = x > 0 ? x / p->repeat_penalty : x * p->repeat_penalty;
+        x -= p->frequency_penalty * (float)count;
+        if (count > 0)
+            x -= p->presence_penalty;
+        s->adjusted[id] = x;
+        s->seen[id] = 0;
+    }
+}
+
+// ---- draw ----
+
+// 48 random bits: enough to tell apart tokens of any vocabulary.
+static double uniform(const struct plm_sample_in *in)
+{
+    uint64_t position = (uint64_t)in->n_prompt + in->n_output;
+    double hi = (double)plm_random_uniform(in->params->seed, in->choice, position, 0);
+    double lo = (double)plm_random_uniform(in->params->seed, in->choice, position, 1);
+    return hi + lo * 0x1p-24;
+}
+
+// From all tokens with distance <= cut, in the order of ids.
+static uint32_t draw_all(struct plm_sampler *s, float cut, double u)
+{
+    uint32_t n = s->n_vocab;
+    double total = 0;
+    for (uint32_t from = 0; from < n; from += SPAN) {
+        uint32_t end = from + SPAN < n ? from + SPAN : n;
+        for (uint32_t i = from; i < end; i++) {
+            float w = exp_neg(-s->distance[i]);
+            s->weight[i] = s->distance[i] <= cut ? w : 0.0f;
+        }
+        double sum = 0;
+        for (uint32_t i = from; i < end; i++)
+            sum += (double)s->weight[i];
+        s->spans[from / SPAN] = sum;
+        total += sum;
+    }
+    double target = u * total, sum = 0;
+    uint32_t span = 0, n_spans = (n + SPAN - 1) / SPAN;
+    while (span + 1 < n_spans && sum + s->spans[span] <= target)
+        sum += s->spans[span++];
+    // Rounding may leave a hair of target behind the last token: the last one with weight gets it.
+    uint32_t last = n;
+    for (uint32_t i = span * SPAN; i < n; i++) {
+        if (s->weight[i] <= 0.0f)
+            continue;
+        last = i;
+        sum += (double)s->weight[i];
+        if (sum > target)
+            return i;
+    }
+    while (last == n && span > 0) {
+        span--;
+        for (uint32_t i = span * SPAN; i < (span + 1) * SPAN; i++)
+            last = s->weight[i] > 0.0f ? i : last;
+    }
+    return last;
+}
+
+static inline uint32_t bucket_of(float distance)
+{
+    float b = distance * BUCKET_PER_1;
+    return b < (float)(BUCKETS - 1) ? (uint32_t)b : BUCKETS - 1;
+}
+
+// The last bucket that can hold one of the best top_k tokens, or of the tokens that top_p keeps.
+static uint32_t last_bucket(struct plm_sampler *s, const struct plm_sample_params *p, float cut,
+                            double *ret_mass)
+{
+    uint32_t count[BUCKETS] = {0}, total = 0;
+    double mass[BUCKETS] = {0}, all = 0;
+    if (p->top_k > 0) {
+        for (uint32_t i = 0; i < s->n_vocab; i++)
+            count[bucket_of(s->distance[i])] += s->distance[i] <= cut;
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+            total += count[b];
+            if (total >= p->top_k)
+                return b;
+        }
+        return BUCKETS - 1;
+    }
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        s->weight[i] = exp_neg(-s->distance[i]);
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        if (s->distance[i] <= cut)
+            mass[bucket_of(s->distance[i])] += (double)s->weight[i];
+    }
+    for (uint32_t b = 0; b < BUCKETS; b++)
+        all += mass[b];
+    *ret_mass = all;
+    double sum = 0;
+    for (uint32_t b = 0; b < BUCKETS; b++) {
+        sum += mass[b];
+        if (sum >= (double)p->top_p * all)
+            return b;
+    }
+    return BUCKETS - 1;
+}
+
+// Ascending by distance, stable, so equal distances keep the order of ids. Returns the array that
+// holds the result.
+static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, uint32_t n)
+{
+    if (n <= 64) { // three passes over 2,048 counters cost more than a few moves
+        for (uint32_t i = 1; i < n; i++) {
+            uint64_t key = keys[i];
+            uint32_t at = i;
+            for (; at > 0 && keys[at - 1] > key; at--)
+                keys[at] = keys[at - 1];
+            keys[at] = key;
+        }
+        return keys;
+    }
+    for (uint32_t shift = 32; shift < 64; shift += 11) {
+        uint32_t start[2049] = {0};
+        for (uint32_t i = 0; i < n; i++)
+            start[(keys[i] >> shift & 2047u) + 1]++;
+        for (uint32_t d = 0; d < 2048; d++)
+            start[d + 1] += start[d];
+        for (uint32_t i = 0; i < n; i++)
+            other[start[keys[i] >> shift & 2047u]++] = keys[i];
+        uint64_t *swap = keys;
+        keys = other;
+        other = swap;
+    }
+    return keys;
+}
+
+static inline float key_distance(uint64_t key)
+{
+    uint32_t bits = (uint32_t)(key >> 32);
+    float d;
+    memcpy(&d, &bits, sizeof(d));
+    return d;
+}
+
+// From the best tokens that top_k and top_p leave, best first.
+static uint32_t draw_filtered(struct plm_sampler *s, const struct plm_sample_params *p, float cut,
+                              double u)
+{
+    double mass = 0;
+    uint32_t limit = last_bucket(s, p, cut, &mass), n = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        if (s->distance[i] <= cut && bucket_of(s->distance[i]) <= limit) {
+            uint32_t bits;
+            memcpy(&bits, &s->distance[i], sizeof(bits));
+            s->keys[n++] = (uint64_t)bits << 32 | i;
+        }
+    }
+    if (n == 0)
+        return s->n_vocab;
+    uint64_t *best = sort_keys(s->keys, s->sorted, n);
+    if (p->top_k > 0) {
+        n = n < p->top_k ? n : p->top_k;
+        for (uint32_t i = 0; i < n; i++)
+            mass += (double)exp_neg(-key_distance(best[i]));
+    }
+    double kept = 0, bound = (double)p->top_p * mass;
+    uint32_t end = 0;
+    while (end < n && (end == 0 || p->top_p >= 1.0f || kept < bound))
+        kept += (double)exp_neg(-key_distance(best[end++]));
+    double target = u * kept, sum = 0;
+    for (uint32_t i = 0; i < end; i++) {
+        sum += (double)exp_neg(-key_distance(best[i]));
+        if (sum > target)
+            return (uint32_t)best[i];
+    }
+    return (uint32_t)best[end - 1];
+}
+
+static uint32_t draw(struct plm_sampler *s, const struct plm_sample_in *in, const float *x,
+                     float max)
+{
+    const struct plm_sample_params *p = in->params;
+    if (max == -INFINITY)
+        return s->n_vocab;
+    if (p->temperature < PLM_SAMPLE_GREEDY)
+        return first_equal(x, s->n_vocab, max);
+    float scale = 1.0f / p->temperature;
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        s->distance[i] = (max - x[i]) * scale;
+    // Banned tokens lie infinitely far and are cut whatever min_p says.
+    float cut = p->min_p > 0.0f ? -logf(p->min_p) : 3.0e38f;
+    bool all_k = p->top_k == 0 || p->top_k >= s->n_vocab;
+    if (all_k && p->top_p >= 1.0f)
+        return draw_all(s, cut, uniform(in));
+    struct plm_sample_params filtered = *p;
+    filtered.top_k = all_k ? 0 : p->top_k;
+    return draw_filtered(s, &filtered, cut, uniform(in));
+}
+
+int plm_sampler_draw(struct plm_sampler *s, const struct plm_sample_in *in,
+                     struct plm_sample_out *ret)
+{
+    const struct plm_sample_params *p = in->params;
+    float raw_max, max;
+    if (!find_max(in->logits, s->n_vocab, &raw_max))
+        return PLM_ERR_NUMERIC;
+    const float *x = in->logits;
+    max = raw_max;
+    if (p->n_bias > 0 || in->n_banned > 0 || has_penalties(p)) {
+        memcpy(s->adjusted, in->logits, (size_t)s->n_vocab * sizeof(float));
+        for (uint32_t i = 0; i < p->n_bias; i++)
+            s->adjusted[p->bias[i].token] += p->bias[i].bias;
+        if (has_penalties(p))
+            apply_penalties(s, in);
+        for (uint32_t i = 0; i < in->n_banned; i++)
+            s->adjusted[in->banned[i]] = -INFINITY;
+        find_max(s->adjusted, s->n_vocab, &max);
+        x = s->adjusted;
+    }
+    uint32_t token = draw(s, in, x, max);
+    if (token >= s->n_vocab)
+        return PLM_ERR_NUMERIC;
+    ret->token = (int32_t)token;
+    ret->n_top = 0;
+    if (p->logprobs)
+        take_logprobs(in->logits, s->n_vocab, raw_max, p->top_logprobs, ret);
+    return PLM_OK;
+}
