@@ -41,12 +41,19 @@ enum plm_act {
     PLM_ACT_Q8 = 1,  // see below
 };
 
-// Activations in 8 bits, blocks of 32. One row is n_in int8 q, then n_in/32 float32 d, then n_in/32
-// int32 s, and its stride is PLM_ACT_Q8_ROW_BYTES: x[i] ~ d[i/32] * q[i]; d = max|x| / 127 over the
-// block, q = x / d rounded to nearest, ties to even; s = sum of the block's q (for weights with an
-// offset). n_in is a multiple of 32; rows start 64-byte aligned.
+// Activations in 8 bits, blocks of 32: x[i] ~ d[i/32] * q[i]. One row is
+//   int8 q[n_in], float32 d[n_in/32], int16 s[n_in/32][2], float32 ds[n_in/32]
+// at a stride of PLM_ACT_Q8_ROW_BYTES. With a = max|x| over the block: d = a / 127 and
+// q = x * (127 / a) rounded to nearest, ties to even, so |q| <= 127; s = sums of q over the two
+// halves of 16, which turn unsigned dot products into signed ones exactly; ds = d * (s[0] + s[1]),
+// for weights with an offset. A block with a < 1e-30 is all zero; one with an infinity or a NaN has
+// d = ds = NaN and q = s = 0, so that it cannot pass unnoticed. n_in is a multiple of 32; rows
+// start 64-byte aligned.
 #define PLM_ACT_Q8_BLOCK           32
-#define PLM_ACT_Q8_ROW_BYTES(n_in) ((((uint64_t)(n_in) + (uint64_t)(n_in) / 4) + 63) / 64 * 64)
+#define PLM_ACT_Q8_ROW_BYTES(n_in) ((((uint64_t)(n_in) / 32 * 44) + 63) / 64 * 64)
+#define PLM_ACT_Q8_D(n_in)         ((uint64_t)(n_in))           // byte offset of d in a row
+#define PLM_ACT_Q8_S(n_in)         ((uint64_t)(n_in) / 32 * 36) // of s
+#define PLM_ACT_Q8_DS(n_in)        ((uint64_t)(n_in) / 32 * 40) // of ds
 #define PLM_ACT_ROW_BYTES(act, n_in)                                                               \
     ((act) == PLM_ACT_Q8 ? PLM_ACT_Q8_ROW_BYTES(n_in) : (uint64_t)(n_in)*4)
 
@@ -63,9 +70,10 @@ struct plm_get_rows_args {
     uint32_t pad;
 };
 
-// y = x / sqrt(mean(x^2) + eps) * weight. With residual, x is first replaced by x + residual, and
-// that sum is stored back to x. Sums run over 16 lanes (element i in lane i % 16), lanes are then
-// added in pairs (l and l + 8, + 4, + 2, + 1): the order that all variants share.
+// y = (x * (1 / sqrt(mean(x^2) + eps))) * weight. With residual, x is first replaced by x +
+// residual, and that sum is stored back to x. Sums run over 16 lanes with fmaf (element i in lane
+// i % 16), lanes are then added in pairs (l and l + 8, + 4, + 2, + 1): the order that all variants
+// share.
 struct plm_rms_norm_args {
     uint64_t x;        // float32 [rows, n]; written when residual is there
     uint64_t residual; // optional float32 [rows, n]
@@ -89,10 +97,10 @@ struct plm_quantize_args {
 // dst[r][o] = sum_i w[o][i] * x[r][i] + bias[o] + (add ? dst[r][o] before : 0).
 // Numerics class "lanes across output rows": one accumulator per output element; with PLM_ACT_Q8,
 // per block of 32 in ascending order, an exact integer dot product and then
-//   acc = fmaf((float)dot, dw * dx, acc)  and, for types with an offset, acc = fmaf(-mw * dx, s,
-//   acc)
-// (types.md beside the kernels gives dw, mw per type); with PLM_ACT_F32 acc = fmaf(w, x, acc) in
-// ascending i. Bias and the old dst are added at the end, in this order.
+//   acc = fmaf((float)dot, dw * dx, acc)  and, for types with an offset, acc = fmaf(mw, ds, acc)
+// (layout.md beside this file gives dot, dw and mw per type); with PLM_ACT_F32 acc = fmaf(w, x,
+// acc) in ascending i, w being the decoded weight. Bias and the old dst are added at the end, in
+// this order.
 struct plm_matmul_args {
     uint64_t weight; // re-laid
     uint64_t x;      // act [rows, n_in]
@@ -137,9 +145,10 @@ struct plm_rope_args {
     uint32_t mode; // enum plm_rope_mode
 };
 
-// A KV block holds, per layer of its group, K [kv_heads][16][head_dim] and then V alike, in
-// kv_type; layer l starts at l * layer_bytes. slots[r] is the address of the block that token r
-// goes to, pos[r] % 16 its place in it.
+// A KV block holds, per layer of its group, K transposed [kv_heads][head_dim][16] and then V
+// [kv_heads][16][head_dim], in kv_type; layer l starts at l * layer_bytes. (K is transposed so that
+// the scores of the 16 tokens of a block are 16 lanes.) slots[r] is the address of the block that
+// token r goes to, pos[r] % 16 its place in it. layer_offset and slots are multiples of 64.
 struct plm_kv_write_args {
     uint64_t k;            // float32 [rows, ld_k]
     uint64_t v;            // float32 [rows, ld_v]
@@ -176,8 +185,13 @@ struct plm_rope_kv_args {
 
 // Causal attention over paged K and V: token r at pos[r] of sequence seq[r] sees positions
 // 0 .. pos[r]. tables[seq * table_stride + p/16] is the address of the block with position p.
-// Query head h uses KV head h / (heads / kv_heads). Online softmax over the blocks of 16 tokens in
-// ascending order, so the result depends on q, pos and the cached rows alone.
+// Query head h uses KV head h / (heads / kv_heads). Unit u is row u % rows of KV head u / rows, so
+// that neighbouring units share K and V. Online softmax over the blocks of 16 tokens in ascending
+// order, so the result depends on q, pos and the cached rows alone. Per block: s[j] = scale *
+// (q.k_j by fmaf in ascending dimension); m' = max(m, s); c = exp(m - m'); p[j] = exp(s[j] - m');
+// lane sums l[j] = fmaf(l[j], c, p[j]); o[d] = o[d] * c, then fmaf(p[j], v[j][d], o[d]) in
+// ascending j. At the end o[d] / (the lanes of l added in pairs as in rms_norm). exp is the
+// polynomial of backends/cpu/arith.h.
 struct plm_attention_args {
     uint64_t q;      // float32 [rows, ld_q]
     uint64_t dst;    // float32 [rows, heads * head_dim]
@@ -195,7 +209,7 @@ struct plm_attention_args {
     float scale;
 };
 
-// gate * sigmoid(gate) * up.
+// (gate / (1 + exp(-gate))) * up.
 struct plm_silu_mul_args {
     uint64_t gate;    // float32 [rows, ld]
     uint64_t up;      // float32 [rows, ld]

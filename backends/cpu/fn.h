@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of kernels. The reference files compile as plm_ref_<op>; a variant file defines PLM_CPU_FN
+// and includes them again, so that the compiler vectorises the same C for its instruction set. The
+// language fixes the result: nothing is contracted or reordered.
+#ifndef PLM_CPU_FN_H
+#define PLM_CPU_FN_H
+
+#include "backends/cpu/refs.h"
+
+#ifndef PLM_CPU_FN
+#define PLM_CPU_FN(name) plm_ref_##name
+#endif
+
+#endif

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reference: rms_norm, quantize, silu_mul.
+#include "backends/cpu/fn.h"
+#include "backends/cpu/rows.h"
+
+void PLM_CPU_FN(quantize)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_quantize_args *a = args;
+    for (uint32_t r = begin; r < end; r++) {
+        const float *x = PLM_PTR(const float, a->x) + (uint64_t)r * a->n;
+        uint8_t *dst = PLM_PTR(uint8_t, a->dst) + r * PLM_ACT_Q8_ROW_BYTES(a->n);
+        for (uint32_t b = 0; b < a->n / 32; b++)
+            plm_q8_store(dst, a->n, b, x + b * 32);
+    }
+}
+
+static float norm_factor(float *x, const float *residual, uint32_t n, float eps)
+{
+    float lane[16] = {0};
+    uint32_t i = 0;
+    if (residual != NULL)
+        for (uint32_t k = 0; k < n; k++)
+            x[k] += residual[k];
+    for (; i + 16 <= n; i += 16)
+        for (uint32_t l = 0; l < 16; l++)
+            lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
+    for (uint32_t l = 0; i + l < n; l++)
+        lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
+    return 1.0f / sqrtf(plm_sum16(lane) / (float)n + eps);
+}
+
+void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_rms_norm_args *a = args;
+    const float *weight = PLM_PTR(const float, a->weight);
+    for (uint32_t r = begin; r < end; r++) {
+        float *x = PLM_PTR(float, a->x) + (uint64_t)r * a->n;
+        const float *residual =
+            a->residual != 0 ? PLM_PTR(const float, a->residual) + (uint64_t)r * a->n : NULL;
+        float factor = norm_factor(x, residual, a->n, a->eps);
+        if (a->dst_f32 != 0) {
+            float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
+            for (uint32_t i = 0; i < a->n; i++)
+                y[i] = x[i] * factor * weight[i];
+        }
+        if (a->dst_q8 != 0) {
+            uint8_t *q8 = PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(a->n);
+            for (uint32_t b = 0; b < a->n / 32; b++) {
+                float y[32];
+                for (uint32_t i = 0; i < 32; i++)
+                    y[i] = x[b * 32 + i] * factor * weight[b * 32 + i];
+                plm_q8_store(q8, a->n, b, y);
+            }
+        }
+    }
+}
+
+static inline float silu_mul(float gate, float up)
+{
+    return gate / (1.0f + plm_expf(-gate)) * up;
+}
+
+void PLM_CPU_FN(silu_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_silu_mul_args *a = args;
+    for (uint32_t r = begin; r < end; r++) {
+        const float *gate = PLM_PTR(const float, a->gate) + (uint64_t)r * a->ld;
+        const float *up = PLM_PTR(const float, a->up) + (uint64_t)r * a->ld;
+        if (a->dst_f32 != 0) {
+            float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
+            for (uint32_t i = 0; i < a->n; i++)
+                y[i] = silu_mul(gate[i], up[i]);
+        }
+        if (a->dst_q8 != 0) {
+            uint8_t *q8 = PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(a->n);
+            for (uint32_t b = 0; b < a->n / 32; b++) {
+                float y[32];
+                for (uint32_t i = 0; i < 32; i++)
+                    y[i] = silu_mul(gate[b * 32 + i], up[b * 32 + i]);
+                plm_q8_store(q8, a->n, b, y);
+            }
+        }
+    }
+}

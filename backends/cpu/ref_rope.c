@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reference: rope_table, rope, kv_write, rope_kv.
+#include "backends/cpu/fn.h"
+#include "backends/cpu/rows.h"
+
+#define ROPE_MAX_PAIRS 512u // frequencies kept in scratch: 4 KiB; longer heads recompute
+
+void PLM_CPU_FN(rope_table)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    const struct plm_rope_table_args *a = args;
+    const float *factors = PLM_PTR(const float, a->factors);
+    double *frequency = scratch;
+    uint32_t pairs = a->dims / 2;
+    for (uint32_t i0 = 0; i0 < pairs; i0 += ROPE_MAX_PAIRS) {
+        uint32_t n = pairs - i0 < ROPE_MAX_PAIRS ? pairs - i0 : ROPE_MAX_PAIRS;
+        for (uint32_t i = 0; i < n; i++) {
+            frequency[i] = pow((double)a->base, -2.0 * (double)(i0 + i) / (double)a->dims);
+            frequency[i] *= (double)a->freq_scale;
+            if (a->factors != 0)
+                frequency[i] /= (double)factors[i0 + i];
+        }
+        for (uint32_t r = begin; r < end; r++) {
+            double pos = (double)PLM_PTR(const int32_t, a->pos)[r];
+            float *dst = PLM_PTR(float, a->dst) + ((uint64_t)r * pairs + i0) * 2;
+            for (uint32_t i = 0; i < n; i++) {
+                dst[i * 2] = (float)cos(pos * frequency[i]);
+                dst[i * 2 + 1] = (float)sin(pos * frequency[i]);
+            }
+        }
+    }
+}
+
+// Rotates the heads of one row; table is the row's (cos, sin) pairs.
+static void rope_row(float *x, const float *table, uint32_t heads, uint32_t head_dim, uint32_t dims,
+                     uint32_t mode)
+{
+    for (uint32_t h = 0; h < heads; h++, x += head_dim) {
+        if (mode == PLM_ROPE_NEOX) {
+            float *lo = x, *hi = x + dims / 2;
+            for (uint32_t i = 0; i < dims / 2; i++) {
+                float c = table[i * 2], s = table[i * 2 + 1], x0 = lo[i], x1 = hi[i];
+                lo[i] = x0 * c - x1 * s;
+                hi[i] = x0 * s + x1 * c;
+            }
+        } else {
+            for (uint32_t i = 0; i < dims; i += 2) {
+                float c = table[i], s = table[i + 1], x0 = x[i], x1 = x[i + 1];
+                x[i] = x0 * c - x1 * s;
+                x[i + 1] = x0 * s + x1 * c;
+            }
+        }
+    }
+}
+
+void PLM_CPU_FN(rope)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_rope_args *a = args;
+    for (uint32_t r = begin; r < end; r++)
+        rope_row(PLM_PTR(float, a->x) + (uint64_t)r * a->ld,
+                 PLM_PTR(const float, a->table) + (uint64_t)r * a->dims, a->heads, a->head_dim,
+                 a->dims, a->mode);
+}
+
+// Stores one token's K (transposed) and V; block points to its layer in the KV block.
+static void kv_store(uint8_t *block, uint32_t place, const float *k, const float *v,
+                     uint32_t kv_heads, uint32_t head_dim, uint32_t kv_type)
+{
+    uint64_t half = (uint64_t)kv_heads * PLM_KV_BLOCK_TOKENS * head_dim; // elements of K
+    for (uint32_t h = 0; h < kv_heads; h++) {
+        uint64_t base = (uint64_t)h * PLM_KV_BLOCK_TOKENS * head_dim;
+        uint64_t ki = base + place, vi = half + base + (uint64_t)place * head_dim;
+        if (kv_type == PLM_TYPE_F16) {
+            uint16_t *out = (uint16_t *)(void *)block;
+            for (uint32_t d = 0; d < head_dim; d++) {
+                out[ki + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = plm_f32_to_f16(k[h * head_dim + d]);
+                out[vi + d] = plm_f32_to_f16(v[h * head_dim + d]);
+            }
+        } else {
+            float *out = (float *)(void *)block;
+            for (uint32_t d = 0; d < head_dim; d++) {
+                out[ki + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = k[h * head_dim + d];
+                out[vi + d] = v[h * head_dim + d];
+            }
+        }
+    }
+}
+
+void PLM_CPU_FN(kv_write)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_kv_write_args *a = args;
+    for (uint32_t r = begin; r < end; r++) {
+        uint64_t block = PLM_PTR(const uint64_t, a->slots)[r] + a->layer_offset;
+        uint32_t place = (uint32_t)PLM_PTR(const int32_t, a->pos)[r] % PLM_KV_BLOCK_TOKENS;
+        kv_store(PLM_PTR(uint8_t, block), place, PLM_PTR(const float, a->k) + (uint64_t)r * a->ld_k,
+                 PLM_PTR(const float, a->v) + (uint64_t)r * a->ld_v, a->kv_heads, a->head_dim,
+                 a->kv_type);
+    }
+}
+
+void PLM_CPU_FN(rope_kv)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_rope_kv_args *a = args;
+    for (uint32_t r = begin; r < end; r++) {
+        const float *table = PLM_PTR(const float, a->table) + (uint64_t)r * a->dims;
+        float *k = PLM_PTR(float, a->k) + (uint64_t)r * a->ld;
+        rope_row(PLM_PTR(float, a->q) + (uint64_t)r * a->ld, table, a->heads, a->head_dim, a->dims,
+                 a->mode);
+        rope_row(k, table, a->kv_heads, a->head_dim, a->dims, a->mode);
+        uint64_t block = PLM_PTR(const uint64_t, a->slots)[r] + a->layer_offset;
+        uint32_t place = (uint32_t)PLM_PTR(const int32_t, a->pos)[r] % PLM_KV_BLOCK_TOKENS;
+        kv_store(PLM_PTR(uint8_t, block), place, k,
+                 PLM_PTR(const float, a->v) + (uint64_t)r * a->ld, a->kv_heads, a->head_dim,
+                 a->kv_type);
+    }
+}
