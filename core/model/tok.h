@@ -91,6 +91,9 @@ const struct plm_tok_special *plm_tok_specials_match(const struct plm_tok_specia
                                                      const struct plm_tok_vocab *vocab,
                                                      struct plm_slice text, size_t control_bytes);
 
+// Whether a token of this text is known to end a turn: files often name only one of them.
+bool plm_tok_ends_turn(struct plm_slice text);
+
 // Whether cp has the property White_Space.
 bool plm_tok_is_space(uint32_t cp);
 

@@ -24,6 +24,41 @@ static bool is_filler(struct plm_slice text, int32_t id)
     return n == id;
 }
 
+static bool text_is_one_of(struct plm_slice text, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (plm_slice_eq_str(text, list[i]))
+            return true;
+    return false;
+}
+
+bool plm_tok_ends_turn(struct plm_slice text)
+{
+    static const char *const texts[] = {
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<turn|>",
+        "<|return|>",
+        "<|call|>",
+        "<|eot|>",
+        "<|eom|>",
+        "<|endofturn|>",
+        "<|END_OF_TURN_TOKEN|>",
+        "<EOT>",
+        "_<EOT>",
+        "<end_of_utterance>",
+        // With U+FF5C and U+2581.
+        "<\xEF\xBD\x9C"
+        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    };
+    return text_is_one_of(text, texts, sizeof(texts) / sizeof(*texts));
+}
+
 // Text that is cut at a special token must stay valid UTF-8, so a token that is not never matches.
 static bool is_special(const struct plm_tok_vocab *vocab, int32_t id)
 {
@@ -33,14 +68,6 @@ static bool is_special(const struct plm_tok_vocab *vocab, int32_t id)
             type == PLM_TOK_TYPE_USER_DEFINED) &&
            text.len > 0 && !is_filler(text, id) &&
            plm_utf8_valid_prefix(text.ptr, text.len) == text.len;
-}
-
-static bool text_is_one_of(struct plm_slice text, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (plm_slice_eq_str(text, list[i]))
-            return true;
-    return false;
 }
 
 static int compare(const struct plm_tok_vocab *vocab, int32_t a, int32_t b)

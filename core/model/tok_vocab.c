@@ -130,6 +130,25 @@ static int load_types(struct plm_tok_vocab *vocab, struct plm_host *host,
     return PLM_OK;
 }
 
+// Some files give a control token the type "user-defined", which would let any user's text spell
+// it. The usual ones are known by their spelling. A normal token that looks like one stays normal.
+static void retype_control(struct plm_tok_vocab *vocab, const struct plm_gguf_array *tokens)
+{
+    static const char *const texts[] = {
+        "</s>",         "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
+        "<fim_prefix>", "<fim_suffix>",   "<fim_middle>",
+    };
+    for (int32_t i = 0; i < vocab->n; i++) {
+        if (vocab->type[i] != PLM_TOK_TYPE_USER_DEFINED)
+            continue;
+        bool control = plm_tok_ends_turn(tokens->strs[i]);
+        for (size_t j = 0; j < sizeof(texts) / sizeof(*texts); j++)
+            control = control || plm_slice_eq_str(tokens->strs[i], texts[j]);
+        if (control)
+            vocab->type[i] = PLM_TOK_TYPE_CONTROL;
+    }
+}
+
 static int load_scores(struct plm_tok_vocab *vocab, struct plm_host *host,
                        const struct plm_gguf *gguf, struct plm_error *err)
 {
@@ -267,6 +286,8 @@ int plm_tok_vocab_load(struct plm_tok_vocab *vocab, enum plm_tok_kind kind, stru
                         (unsigned long long)tokens.count, MAX_TOKENS);
     vocab->n = (int32_t)tokens.count;
     status = load_types(vocab, host, gguf, err);
+    if (status == PLM_OK)
+        retype_control(vocab, &tokens);
     if (status == PLM_OK && kind == PLM_TOK_SPM)
         status = load_scores(vocab, host, gguf, err);
     if (status == PLM_OK)

@@ -184,31 +184,9 @@ static void mark_eog(struct plm_tokenizer *tokenizer, int32_t id)
         plm_tok_set_bit(tokenizer->eog, id);
 }
 
-// Files often name only one of the tokens that end a turn, so the well-known ones count too.
 static int find_eog(struct plm_tokenizer *tokenizer, int32_t eot, int32_t eom,
                     struct plm_error *err)
 {
-    static const char *const texts[] = {
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<end_of_turn>",
-        "<turn|>",
-        "<|return|>",
-        "<|call|>",
-        "<|eot|>",
-        "<|eom|>",
-        "<|endofturn|>",
-        "<|END_OF_TURN_TOKEN|>",
-        "<EOT>",
-        "_<EOT>",
-        "<end_of_utterance>",
-        "<\xEF\xBD\x9C"
-        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
-    };
     tokenizer->eog =
         plm_calloc(tokenizer->host, PLM_HOST_TOKENIZER, (size_t)tokenizer->vocab.n / 8 + 1, 1);
     if (tokenizer->eog == NULL)
@@ -216,10 +194,12 @@ static int find_eog(struct plm_tokenizer *tokenizer, int32_t eot, int32_t eom,
     // In the harmony format <|end|> ends a message and not the turn.
     bool harmony = find_special(tokenizer, PLM_SLICE("<|return|>")) >= 0 &&
                    find_special(tokenizer, PLM_SLICE("<|call|>")) >= 0;
-    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
-        if (!harmony || strcmp(texts[i], "<|end|>") != 0)
-            mark_eog(tokenizer,
-                     find_special(tokenizer, (struct plm_slice){texts[i], strlen(texts[i])}));
+    for (uint32_t i = 0; i < tokenizer->specials.n; i++) {
+        int32_t id = tokenizer->specials.items[i].id;
+        struct plm_slice text = plm_tok_string(&tokenizer->vocab.text, id);
+        if (plm_tok_ends_turn(text) && !(harmony && plm_slice_eq_str(text, "<|end|>")))
+            mark_eog(tokenizer, id);
+    }
     mark_eog(tokenizer, tokenizer->eos);
     mark_eog(tokenizer, eot);
     mark_eog(tokenizer, eom);
