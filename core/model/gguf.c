@@ -57,8 +57,10 @@ static int read_split_info(const struct plm_gguf_keys *keys, struct split_info *
     status = plm_gguf_keys_u64(keys, "split.no", &info.no, err);
     if (status == PLM_OK)
         status = plm_gguf_keys_u64(keys, "split.tensors.count", &info.tensors, err);
+    if (status == PLM_ERR_NOT_FOUND && err != NULL)
+        err->status = PLM_ERR_FORMAT;
     if (status != PLM_OK)
-        return status;
+        return status == PLM_ERR_NOT_FOUND ? PLM_ERR_FORMAT : status; // the file is there
     if (info.no >= info.count)
         return plm_fail(err, PLM_ERR_FORMAT, "key \"split.no\" is %llu of only %llu",
                         (unsigned long long)info.no, (unsigned long long)info.count);
