@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/runner.h"
+
+#include "core/base/checked.h"
+
+#define ROWS_MAX 512 // of one step
+
+struct runner {
+    struct plm_host *host;
+    struct plm_gguf *gguf;
+    struct plm_model *model;
+    struct plm_device *device;
+    struct plm_ledger *ledger;
+    struct plm_arena *weights;
+    struct plm_arena *kv;
+    struct plm_arena *work;
+    uint64_t workspace;
+    uint64_t *table;   // block addresses of the sequence
+    uint32_t n_blocks; // capacity
+    uint32_t n_past;
+    uint32_t n_vocab;
+};
+
+static int open_device(struct runner *r, const struct runner_opts *opts, struct plm_error *err)
+{
+    const struct plm_device_opts d = {
+        .host = r->host,
+        .clock = plm_clock_system(),
+        .threads = opts->threads,
+        .kernels = opts->reference ? PLM_KERNELS_REFERENCE : PLM_KERNELS_AUTO,
+        .max_dispatches = plm_model_max_dispatches(r->model),
+    };
+    return plm_device_open("cpu", &d, &r->device, err);
+}
+
+static int open_memory(struct runner *r, const struct runner_opts *opts, struct plm_error *err)
+{
+    uint64_t bytes;
+    int s = plm_model_weight_bytes(r->model, r->device, &bytes, err);
+    if (s != PLM_OK)
+        return s;
+    r->ledger = plm_ledger_create(r->host);
+    if (r->ledger == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a ledger");
+    const struct plm_kv_group *group = &plm_model_facts(r->model)->groups[0];
+    const uint64_t block = plm_kv_block_bytes(group);
+    r->n_blocks = (uint32_t)plm_div_ceil(opts->max_tokens, PLM_KV_BLOCK_TOKENS);
+    const struct plm_shape shape = {ROWS_MAX, 1, ROWS_MAX, opts->max_tokens};
+    const uint64_t work = (uint64_t)plm_cost(plm_model_cost_table(r->model), &shape);
+    if ((s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WEIGHTS, bytes,
+                              &r->weights)) ||
+        (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_KV, block * r->n_blocks,
+                              &r->kv)) ||
+        (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WORKSPACE, work, &r->work)) ||
+        (s = plm_arena_alloc(r->work, work, PLM_COST_ALIGN, &r->workspace)))
+        return plm_fail(err, s, "no memory to run a model");
+    r->table = plm_calloc(r->host, PLM_HOST_KV, r->n_blocks, sizeof(*r->table));
+    if (r->table == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a block table");
+    for (uint32_t i = 0; i < r->n_blocks; i++) {
+        if ((s = plm_arena_alloc(r->kv, block, PLM_COST_ALIGN, &r->table[i])))
+            return plm_fail(err, s, "no memory for a KV block");
+    }
+    return PLM_OK;
+}
+
+int runner_open(const char *path, const struct runner_opts *opts, struct runner **ret,
+                struct plm_error *err)
+{
+    struct plm_host *host = plm_host_create(0);
+    struct runner *r = host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*r)) : NULL;
+    if (r == NULL) {
+        plm_host_destroy(host);
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory");
+    }
+    r->host = host;
+    const struct plm_model_opts model_opts = {.kv_f32 = opts->reference,
+                                              .float_activations = opts->reference};
+    int s;
+    if ((s = plm_gguf_open(host, path, &r->gguf, err)) ||
+        (s = plm_model_create(host, r->gguf, &model_opts, &r->model, err)) ||
+        (s = open_device(r, opts, err)) || (s = open_memory(r, opts, err)) ||
+        (s = plm_model_load(r->model, r->device, r->weights, NULL, err))) {
+        runner_close(r);
+        return s;
+    }
+    r->n_vocab = plm_model_facts(r->model)->n_vocab;
+    *ret = r;
+    return PLM_OK;
+}
+
+int64_t runner_close(struct runner *r)
+{
+    struct plm_host *host = r->host;
+    plm_free(host, r->table);
+    plm_arena_destroy(r->work);
+    plm_arena_destroy(r->kv);
+    plm_arena_destroy(r->weights);
+    plm_ledger_destroy(r->ledger);
+    plm_model_destroy(r->model);
+    if (r->device != NULL)
+        plm_device_close(r->device);
+    plm_gguf_close(r->gguf);
+    plm_free(host, r);
+    return plm_host_destroy(host);
+}
+
+const struct plm_model_facts *runner_facts(const struct runner *r)
+{
+    return plm_model_facts(r->model);
+}
+
+void runner_reset(struct runner *r)
+{
+    r->n_past = 0;
+}
+
+static int run(struct runner *r, const struct plm_forward *forward, float *logits)
+{
+    uint64_t at = 0, value;
+    int s = plm_model_forward(r->model, r->device, forward, &at);
+    if (s == PLM_OK)
+        s = plm_device_submit(r->device, &value);
+    if (s == PLM_OK)
+        s = plm_device_wait(r->device, value, -1);
+    if (s == PLM_OK && at != 0)
+        s = plm_device_copy_out(r->device, logits, at,
+                                4ull * forward->shape.logits_rows * r->n_vocab);
+    return s;
+}
+
+int runner_step(struct runner *r, const int32_t *tokens, uint32_t n, uint32_t n_logits,
+                float *logits, struct plm_error *err)
+{
+    int32_t pos[ROWS_MAX], seq[ROWS_MAX] = {0}, rows[ROWS_MAX];
+    uint64_t slots[ROWS_MAX];
+    if (n > ROWS_MAX || n_logits > n || r->n_past + n > r->n_blocks * PLM_KV_BLOCK_TOKENS)
+        return plm_fail(err, PLM_ERR_INVALID, "a step of %u tokens after %u", n, r->n_past);
+    for (uint32_t i = 0; i < n; i++) {
+        pos[i] = (int32_t)(r->n_past + i);
+        slots[i] = r->table[(r->n_past + i) / PLM_KV_BLOCK_TOKENS];
+    }
+    for (uint32_t i = 0; i < n_logits; i++)
+        rows[i] = (int32_t)(n - n_logits + i);
+    const uint32_t ctx = r->n_past + n;
+    const struct plm_forward forward = {
+        .shape = {.rows = n, .seqs = 1, .logits_rows = n_logits, .ctx = ctx},
+        .workspace = r->workspace,
+        .tokens = tokens,
+        .pos = pos,
+        .seq = seq,
+        .slots = slots,
+        .tables = r->table,
+        .table_stride = (uint32_t)plm_div_ceil(ctx, PLM_KV_BLOCK_TOKENS),
+        .logits_rows = rows,
+    };
+    int s = run(r, &forward, logits);
+    if (s != PLM_OK)
+        return plm_fail(err, s, "a step failed: %s", plm_strstatus(s));
+    r->n_past = ctx;
+    return PLM_OK;
+}

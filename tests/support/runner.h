@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one sequence through a model on the CPU, without engine or scheduler: what golden tests and
+// kernel benchmarks need. Blocks are taken from one arena; nothing is shared or freed in between.
+#ifndef PLM_TESTS_RUNNER_H
+#define PLM_TESTS_RUNNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/status.h"
+#include "core/model/model.h"
+
+struct runner_opts {
+    bool reference; // the plain C kernels, float activations and a float32 KV cache
+    uint32_t threads;
+    uint32_t max_tokens; // longest sequence
+};
+
+struct runner;
+
+int runner_open(const char *path, const struct runner_opts *opts, struct runner **ret,
+                struct plm_error *err);
+// Returns the host bytes that were leaked.
+int64_t runner_close(struct runner *runner);
+const struct plm_model_facts *runner_facts(const struct runner *runner);
+// Forgets the sequence.
+void runner_reset(struct runner *runner);
+// Appends n tokens in one step. Stores the logits of the last n_logits of them, row-major
+// [n_logits][n_vocab].
+int runner_step(struct runner *runner, const int32_t *tokens, uint32_t n, uint32_t n_logits,
+                float *logits, struct plm_error *err);
+
+#endif

