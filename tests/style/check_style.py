@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Enforces what the compiler cannot: who may include whom, that nothing outside core/base reads the
+clock, randomness or malloc, that the library neither prints nor exits, and that files stay short.
+
+Usage: check_style.py ROOT. Prints each breach as FILE:LINE: what; exit status 1 when there is one.
+"""
+import pathlib
+import re
+import sys
+
+# Which of our headers a folder may include, as prefixes; the first matching rule decides.
+BASE = ["core/base/"]
+DEVICE = BASE + ["kernels/abi.h", "kernels/ops.def", "core/backend.h", "core/device.h"]
+MEM = DEVICE + ["core/mem/"]
+PLAN_KV = MEM + ["core/plan/", "core/kv/"]
+RULES = [
+    ("core/plimsoll.h", []),
+    ("core/base/", BASE),
+    ("core/backend.h", BASE + ["kernels/abi.h", "kernels/ops.def"]),
+    ("core/device.", DEVICE),
+    ("core/mem/", MEM),
+    # Pure arithmetic: numbers only, no device.
+    ("core/plan/cost.", BASE + ["kernels/abi.h", "core/plan/"]),
+    ("core/plan/plan.", BASE + ["kernels/abi.h", "core/plan/", "core/mem/slabs.h"]),
+    ("core/plan/", PLAN_KV),
+    ("core/kv/", PLAN_KV),
+    ("core/model/", PLAN_KV + ["core/model/"]),
+    ("core/sched/", PLAN_KV + ["core/sched/"]),
+    ("core/", ["core/", "kernels/"]),
+    ("backends/", ["core/backend.h", "core/base/", "kernels/abi.h", "kernels/ops.def", "backends/"]),
+    ("kernels/", ["kernels/abi.h"]),
+    ("tools/", ["core/plimsoll.h", "tools/"]),
+    ("examples/", ["plimsoll.h", "core/plimsoll.h"]),
+]
+
+# Calls that belong to core/base alone, or to no library at all.
+ALLOCATION = r"malloc|calloc|realloc|reallocarray|free|strdup|strndup|asprintf|aligned_alloc|posix_memalign"
+CLOCK = r"time|clock|clock_gettime|gettimeofday|nanosleep|usleep|sleep"
+RANDOM = r"rand|random|srand|srandom|getrandom|drand48"
+NEVER = (
+    r"printf|puts|putchar|fprintf|vprintf|perror|abort|exit|_exit|assert|signal|sigaction|setlocale|"
+    r"getenv|secure_getenv|setenv|chdir|system"
+)
+CALL = r"(?<![\w>.*])(?:{})\s*\("
+
+
+def code_lines(text):
+    """Lines with comments and string literals blanked, so that words in prose do not count."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group())
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S).split("\n")
+
+
+def includes(name, text, breaches):
+    allowed = next((rule for prefix, rule in RULES if name.startswith(prefix)), None)
+    if allowed is None:
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        found = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if found and not any(found.group(1).startswith(prefix) for prefix in allowed):
+            breaches.append(f"{name}:{number}: may not include {found.group(1)}")
+
+
+def calls(name, text, breaches):
+    if not name.startswith(("core/", "backends/")):
+        return
+    banned = [("the library never calls", NEVER)]
+    if not name.startswith("core/base/"):
+        banned += [("only core/base may call", f"{ALLOCATION}|{CLOCK}|{RANDOM}")]
+    for number, line in enumerate(code_lines(text), 1):
+        for what, names in banned:
+            found = re.search(CALL.format(names), line)
+            if found:
+                breaches.append(f"{name}:{number}: {what} {found.group().rstrip('( ')}()")
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    breaches = []
+    files = [
+        path
+        for folder in ("core", "backends", "kernels", "shaders", "tools", "examples", "tests")
+        for path in sorted((root / folder).rglob("*"))
+        if path.suffix in (".c", ".h", ".def", ".cu", ".comp", ".glsl") and path.is_file()
+    ]
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8")
+        if "SPDX-License-Identifier: Apache-2.0" not in text.split("\n", 1)[0]:
+            breaches.append(f"{name}:1: no SPDX line")
+        if text.count("\n") > 1200:
+            breaches.append(f"{name}: more than 1,200 lines; split it")
+        includes(name, text, breaches)
+        calls(name, text, breaches)
+    print("\n".join(breaches) or f"{len(files)} files keep the rules")
+    return 1 if breaches or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
