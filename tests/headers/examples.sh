@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs into a scratch prefix, builds examples/ with what pkg-config says, shared and static, and
+# runs the first one on a tiny model. Usage: examples.sh BUILD SOURCE
+set -euo pipefail
+build=$1 source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+meson install -C "$build" --no-rebuild --quiet --destdir "$work/root"
+pc=$(find "$work/root" -name plimsoll.pc)
+libdir=$(dirname "$(dirname "$pc")")
+export PKG_CONFIG_PATH=$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root
+for example in completion poll_loop; do
+    # shellcheck disable=SC2046 # words are wanted
+    cc -std=c99 -Wall -Wextra -Werror -D_POSIX_C_SOURCE=200809L "$source/examples/$example.c" \
+        $(pkg-config --cflags --libs plimsoll) -o "$work/$example"
+    LD_LIBRARY_PATH=$libdir "$work/$example" "$source/tests/data/models/llama-tied-q4_0.gguf" "hello" >"$work/out"
+    grep -q . "$work/out"
+done
+# shellcheck disable=SC2046
+cc -std=c99 -D_POSIX_C_SOURCE=200809L "$source/examples/completion.c" \
+    $(pkg-config --cflags plimsoll) "$libdir/libplimsoll.a" \
+    $(pkg-config --static --libs plimsoll | sed 's/-lplimsoll//') -o "$work/static"
+"$work/static" "$source/tests/data/models/llama-tied-q4_0.gguf" "hello" >/dev/null
