@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/mem/ledger.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+// A sequence lock: the one writer makes `seq` odd while it changes fields, readers copy and try
+// again when it was odd or moved. All fields are atomics, so that a torn copy is only stale.
+struct cell {
+    _Atomic int64_t held, live, peak_held, peak_live;
+};
+
+struct plm_ledger {
+    struct plm_host *host;
+    enum plm_phase phase; // writer's own
+    _Atomic uint32_t seq;
+    struct cell by_class[PLM_MEM_CLASSES];
+    struct cell all; // peak_live is not kept: no figure of the plan uses it
+    _Atomic int64_t phase_peak[PLM_PHASES];
+};
+
+const char *plm_mem_class_name(enum plm_mem_class mem_class)
+{
+    static const char *const names[PLM_MEM_CLASSES] = {
+        "weights", "kv", "state", "workspace", "encoder", "graph", "staging", "ballast", "other"};
+    return (unsigned)mem_class < PLM_MEM_CLASSES ? names[mem_class] : "?";
+}
+
+struct plm_ledger *plm_ledger_create(struct plm_host *host)
+{
+    struct plm_ledger *ledger = plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*ledger));
+    if (ledger != NULL)
+        ledger->host = host;
+    return ledger;
+}
+
+void plm_ledger_destroy(struct plm_ledger *ledger)
+{
+    if (ledger != NULL)
+        plm_free(ledger->host, ledger);
+}
+
+static int64_t get(const _Atomic int64_t *field)
+{
+    return atomic_load_explicit(field, memory_order_relaxed);
+}
+
+static void set(_Atomic int64_t *field, int64_t value)
+{
+    atomic_store_explicit(field, value, memory_order_relaxed);
+}
+
+static void begin(struct plm_ledger *ledger)
+{
+    uint32_t seq = atomic_load_explicit(&ledger->seq, memory_order_relaxed);
+    atomic_store_explicit(&ledger->seq, seq + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+}
+
+static void end(struct plm_ledger *ledger)
+{
+    uint32_t seq = atomic_load_explicit(&ledger->seq, memory_order_relaxed);
+    atomic_store_explicit(&ledger->seq, seq + 1, memory_order_release);
+}
+
+// Adds to a current value and lifts its peak (NULL: none).
+static void add(_Atomic int64_t *current, _Atomic int64_t *peak, int64_t bytes)
+{
+    int64_t now = get(current) + bytes;
+    set(current, now);
+    if (peak != NULL && now > get(peak))
+        set(peak, now);
+}
+
+void plm_ledger_phase(struct plm_ledger *ledger, enum plm_phase phase)
+{
+    begin(ledger);
+    ledger->phase = phase;
+    if (get(&ledger->all.held) > get(&ledger->phase_peak[phase]))
+        set(&ledger->phase_peak[phase], get(&ledger->all.held));
+    end(ledger);
+}
+
+void plm_ledger_hold(struct plm_ledger *ledger, enum plm_mem_class mem_class, int64_t bytes)
+{
+    struct cell *cell = &ledger->by_class[mem_class];
+    begin(ledger);
+    add(&cell->held, &cell->peak_held, bytes);
+    add(&ledger->all.held, &ledger->all.peak_held, bytes);
+    if (get(&ledger->all.held) > get(&ledger->phase_peak[ledger->phase]))
+        set(&ledger->phase_peak[ledger->phase], get(&ledger->all.held));
+    end(ledger);
+}
+
+void plm_ledger_live(struct plm_ledger *ledger, enum plm_mem_class mem_class, int64_t bytes)
+{
+    struct cell *cell = &ledger->by_class[mem_class];
+    begin(ledger);
+    add(&cell->live, &cell->peak_live, bytes);
+    add(&ledger->all.live, NULL, bytes);
+    end(ledger);
+}
+
+static void copy(const struct plm_ledger *ledger, struct plm_ledger_stats *ret)
+{
+    for (int i = 0; i < PLM_MEM_CLASSES; i++) {
+        const struct cell *cell = &ledger->by_class[i];
+        ret->by_class[i] = (struct plm_ledger_class){.held_bytes = get(&cell->held),
+                                                     .live_bytes = get(&cell->live),
+                                                     .peak_held_bytes = get(&cell->peak_held),
+                                                     .peak_live_bytes = get(&cell->peak_live)};
+    }
+    ret->held_bytes = get(&ledger->all.held);
+    ret->live_bytes = get(&ledger->all.live);
+    ret->peak_held_bytes = get(&ledger->all.peak_held);
+    for (int i = 0; i < PLM_PHASES; i++)
+        ret->phase_peak_bytes[i] = get(&ledger->phase_peak[i]);
+}
+
+void plm_ledger_read(const struct plm_ledger *ledger, struct plm_ledger_stats *ret)
+{
+    for (;;) {
+        uint32_t before = atomic_load_explicit(&ledger->seq, memory_order_acquire);
+        copy(ledger, ret);
+        atomic_thread_fence(memory_order_acquire);
+        uint32_t after = atomic_load_explicit(&ledger->seq, memory_order_relaxed);
+        if (before == after && before % 2 == 0)
+            return;
+    }
+}
