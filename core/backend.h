@@ -119,7 +119,7 @@ struct plm_device_opts {
     enum plm_kernel_choice kernels;
     uint32_t max_dispatches;     // capacity of the open list, fixed at open
     uint64_t memory_limit_bytes; // CPU: the operator's limit, as one more level; 0: none
-    const void *backend_opts;    // sim: struct plm_sim_opts; else NULL
+    const void *backend_opts;    // sim: struct plm_sim_opts; cpu: struct plm_cpu_opts or NULL
 };
 
 struct plm_device_desc {
@@ -176,8 +176,11 @@ struct plm_backend {
     // What is appended later sees what was appended before.
     int (*barrier)(struct plm_backend_device *dev);
     // Runs the open list, empties it, and returns the timeline value that its end will reach.
-    // Values grow by one. May block (the CPU runs the list here). OUT_OF_DEVICE: nothing ran.
+    // Values grow by one. May block (the CPU runs the list here). OUT_OF_DEVICE: nothing ran, and
+    // the list is still open: submit again, or discard it.
     int (*submit)(struct plm_backend_device *dev, uint64_t *ret_value);
+    // Empties the open list without running it.
+    void (*discard)(struct plm_backend_device *dev);
     // Waits until the timeline reached value: PLM_OK, TIMEOUT, LOST.
     int (*wait)(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
     // Ordered after all that was submitted before; complete when they return.

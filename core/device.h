@@ -11,7 +11,7 @@ struct plm_device;
 struct plm_device_counters {
     uint64_t allocs; // successful
     uint64_t frees;
-    uint64_t allocs_refused; // after the seal
+    uint64_t allocs_refused; // because of the seal
     uint64_t allocs_in_step; // attempted between plm_device_step_begin and _end; must stay 0
     uint64_t dispatches;
     uint64_t submits;
@@ -38,7 +38,8 @@ void plm_device_step_end(struct plm_device *device);
 
 int plm_device_alloc(struct plm_device *device, enum plm_slab_kind kind, uint64_t bytes,
                      struct plm_slab *ret);
-// The resizer's key: KV slabs between steps, also when sealed; counted apart.
+// The resizer's key: KV slabs (elastic) between steps, also when sealed; counted apart. Inside a
+// step it refuses with PLM_ERR_SEALED.
 int plm_device_alloc_resize(struct plm_device *device, uint64_t bytes, struct plm_slab *ret);
 void plm_device_free(struct plm_device *device, struct plm_slab *slab); // zeroes *slab
 // A clamped reading: free <= total, process use <= total, budget <= total.
@@ -53,13 +54,19 @@ void plm_device_weight_pack(const struct plm_device *device, enum plm_type type,
 int plm_device_warm_up(struct plm_device *device);
 
 // Typed launch: the units follow from the arguments (ops.def), e.g. plm_launch_matmul(dev, &args).
+// No units: PLM_OK and nothing is appended. PLM_ERR_LIMIT: the list is full, or 2^32 - 1 units
+// and more.
 #define PLM_OP(NAME, name, units, tolerance)                                                       \
     int plm_launch_##name(struct plm_device *device, const struct plm_##name##_args *a);
 #include "kernels/ops.def"
 #undef PLM_OP
 int plm_device_barrier(struct plm_device *device);
+// PLM_ERR_OUT_OF_DEVICE: nothing ran and the list is still open; submit it again or discard it.
 int plm_device_submit(struct plm_device *device, uint64_t *ret_value);
+void plm_device_discard(struct plm_device *device); // empties the open list
+// value: one that submit returned; timeout_ns < 0: no limit.
 int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_ns);
+// The range must lie within one slab; PLM_ERR_INVALID otherwise.
 int plm_device_copy_in(struct plm_device *device, uint64_t dst, const void *src, uint64_t bytes);
 int plm_device_copy_out(struct plm_device *device, void *dst, uint64_t src, uint64_t bytes);
 int plm_device_status(const struct plm_device *device);

@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "core/base/checked.h"
 #include "core/base/status.h"
@@ -179,4 +182,11 @@ void plm_free(struct plm_host *host, void *ptr)
     struct block_head *head = (struct block_head *)ptr - 1;
     plm_host_discharge(host, (enum plm_host_owner)head->owner, (int64_t)head->bytes);
     free(head);
+}
+
+void plm_host_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -56,5 +56,7 @@ void *plm_realloc(struct plm_host *host, enum plm_host_owner owner, void *ptr, s
 // Copies n bytes and adds a NUL.
 char *plm_strndup(struct plm_host *host, enum plm_host_owner owner, const char *s, size_t n);
 void plm_free(struct plm_host *host, void *ptr); // ptr may be NULL
+// Gives what malloc keeps for later back to the system, where the C library can.
+void plm_host_trim(void);
 
 #endif

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backends of this build, the default one first.
+#include <stddef.h>
+
+#include "backends/cpu/cpu.h"
+#include "core/backend.h"
+
+const struct plm_backend *const plm_backends[] = {
+    &plm_cpu_backend,
+    NULL,
+};

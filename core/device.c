@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/device.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+
+// Capacity of the list where the caller names none: about 14 dispatches for each of 64 layers fit
+// four times over.
+#define DEFAULT_DISPATCHES 4096u
+// Dispatches that a list may have at all; keeps the list's memory below 2 GiB.
+#define MAX_DISPATCHES (1u << 23)
+// First size of the table of live slabs; it doubles from there.
+#define FIRST_SLABS 32u
+
+struct plm_device {
+    const struct plm_backend *backend;
+    struct plm_backend_device *dev;
+    const struct plm_caps *caps;
+    struct plm_host *host;
+    uint32_t max_dispatches;
+    uint32_t open_dispatches; // in the list now
+    uint64_t last_value;      // of the timeline, as submit returned it
+
+    struct plm_slab *slabs; // live ones by address; copies are checked against them
+    size_t n_slabs;
+    size_t cap_slabs;
+
+    atomic_bool sealed;
+    atomic_bool in_step;
+    atomic_bool lost;
+    // Read by metrics threads while the engine's thread counts.
+    _Atomic uint64_t allocs;
+    _Atomic uint64_t frees;
+    _Atomic uint64_t allocs_refused;
+    _Atomic uint64_t allocs_in_step;
+    _Atomic uint64_t dispatches;
+    _Atomic uint64_t submits;
+    _Atomic uint64_t resizes;
+};
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+// Remembers a loss, so that it is sticky whatever the backend says next.
+static int result(struct plm_device *d, int rc)
+{
+    if (rc == PLM_ERR_LOST)
+        atomic_store(&d->lost, true);
+    return rc;
+}
+
+static bool is_lost(const struct plm_device *d)
+{
+    return atomic_load(&d->lost);
+}
+
+// ---- open and close ----
+
+static const struct plm_backend *find_backend(const char *id, size_t name_len)
+{
+    for (const struct plm_backend *const *b = plm_backends; *b != NULL; b++) {
+        if (strlen((*b)->name) == name_len && memcmp((*b)->name, id, name_len) == 0)
+            return *b;
+    }
+    return NULL;
+}
+
+static int fail_unknown(const char *id, size_t name_len, struct plm_error *err)
+{
+    char names[128] = "";
+    size_t used = 0;
+    for (const struct plm_backend *const *b = plm_backends; *b != NULL; b++) {
+        int n =
+            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", (*b)->name);
+        if (n < 0 || (size_t)n >= sizeof(names) - used)
+            break;
+        used += (size_t)n;
+    }
+    return plm_fail(err, PLM_ERR_NOT_FOUND, "this build has no backend '%.*s'; it has: %s",
+                    (int)(name_len < 32 ? name_len : 32), id, names);
+}
+
+// The part after ':' as a number below 2^16; false where it is none.
+static bool parse_index(const char *s, uint32_t *ret)
+{
+    uint32_t value = 0;
+    if (*s == '\0')
+        return false;
+    for (; *s != '\0'; s++) {
+        if (*s < '0' || *s > '9' || value > 6553)
+            return false;
+        value = value * 10 + (uint32_t)(*s - '0');
+    }
+    *ret = value;
+    return true;
+}
+
+int plm_device_open(const char *id, const struct plm_device_opts *opts, struct plm_device **ret,
+                    struct plm_error *err)
+{
+    if (opts == NULL || ret == NULL)
+        return plm_fail(err, PLM_ERR_INVALID, "opening a device needs options and a result");
+    if (id == NULL)
+        id = "cpu";
+    const char *colon = strchr(id, ':');
+    size_t name_len = colon != NULL ? (size_t)(colon - id) : strlen(id);
+    const struct plm_backend *backend = find_backend(id, name_len);
+    if (backend == NULL)
+        return fail_unknown(id, name_len, err);
+    struct plm_device_opts own = *opts;
+    if (colon != NULL && !parse_index(colon + 1, &own.index))
+        return plm_fail(err, PLM_ERR_INVALID, "device '%.64s': what follows ':' is no device index",
+                        id);
+    return plm_device_open_backend(backend, &own, ret, err);
+}
+
+static bool caps_are_sane(const struct plm_caps *caps)
+{
+    return caps->granularity_bytes > 0 && caps->align_bytes > 0 &&
+           (caps->align_bytes & (caps->align_bytes - 1)) == 0 && caps->max_slabs > 0 &&
+           caps->max_slab_bytes > 0;
+}
+
+int plm_device_open_backend(const struct plm_backend *backend, const struct plm_device_opts *opts,
+                            struct plm_device **ret, struct plm_error *err)
+{
+    if (backend == NULL || opts == NULL || opts->host == NULL || ret == NULL)
+        return plm_fail(err, PLM_ERR_INVALID, "opening a device needs a backend and a host");
+    if (opts->max_dispatches > MAX_DISPATCHES)
+        return plm_fail(err, PLM_ERR_INVALID, "a list of %" PRIu32 " dispatches; the most is %u",
+                        opts->max_dispatches, MAX_DISPATCHES);
+    struct plm_device_opts own = *opts;
+    if (own.max_dispatches == 0)
+        own.max_dispatches = DEFAULT_DISPATCHES;
+    if (own.clock == NULL)
+        own.clock = plm_clock_system();
+    struct plm_device *d = plm_calloc(own.host, PLM_HOST_DEVICE, 1, sizeof(*d));
+    if (d == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a device");
+    int rc = backend->open(&own, &d->dev, err);
+    if (rc != PLM_OK) {
+        plm_free(own.host, d);
+        return rc;
+    }
+    d->backend = backend;
+    d->host = own.host;
+    d->caps = backend->caps(d->dev);
+    d->max_dispatches = own.max_dispatches;
+    if (!caps_are_sane(d->caps)) {
+        plm_device_close(d);
+        return plm_fail(err, PLM_ERR_INTERNAL, "backend '%s' reports impossible capabilities",
+                        backend->name);
+    }
+    *ret = d;
+    return PLM_OK;
+}
+
+size_t plm_device_close(struct plm_device *d)
+{
+    if (d == NULL)
+        return 0;
+    size_t left = d->n_slabs;
+    // Freed all the same: the caller's defect must not become a leak of device memory.
+    while (d->n_slabs > 0)
+        d->backend->free(d->dev, &d->slabs[--d->n_slabs]);
+    d->backend->close(d->dev);
+    plm_free(d->host, d->slabs);
+    plm_free(d->host, d);
+    return left;
+}
+
+const struct plm_caps *plm_device_caps(const struct plm_device *d)
+{
+    return d->caps;
+}
+
+void plm_device_counters(const struct plm_device *d, struct plm_device_counters *ret)
+{
+    ret->allocs = atomic_load_explicit(&d->allocs, memory_order_relaxed);
+    ret->frees = atomic_load_explicit(&d->frees, memory_order_relaxed);
+    ret->allocs_refused = atomic_load_explicit(&d->allocs_refused, memory_order_relaxed);
+    ret->allocs_in_step = atomic_load_explicit(&d->allocs_in_step, memory_order_relaxed);
+    ret->dispatches = atomic_load_explicit(&d->dispatches, memory_order_relaxed);
+    ret->submits = atomic_load_explicit(&d->submits, memory_order_relaxed);
+    ret->resizes = atomic_load_explicit(&d->resizes, memory_order_relaxed);
+}
+
+void plm_device_seal(struct plm_device *d, bool sealed)
+{
+    atomic_store(&d->sealed, sealed);
+}
+
+bool plm_device_sealed(const struct plm_device *d)
+{
+    return atomic_load(&d->sealed);
+}
+
+void plm_device_step_begin(struct plm_device *d)
+{
+    atomic_store(&d->in_step, true);
+}
+
+void plm_device_step_end(struct plm_device *d)
+{
+    atomic_store(&d->in_step, false);
+}
+
+// ---- slabs ----
+
+// Index of the first live slab that starts above addr.
+static size_t slab_above(const struct plm_device *d, uint64_t addr)
+{
+    size_t lo = 0;
+    size_t hi = d->n_slabs;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (d->slabs[mid].addr <= addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static bool range_is_live(const struct plm_device *d, uint64_t addr, uint64_t bytes)
+{
+    size_t above = slab_above(d, addr);
+    if (above == 0)
+        return false;
+    const struct plm_slab *slab = &d->slabs[above - 1];
+    uint64_t offset = addr - slab->addr;
+    return offset <= slab->bytes && bytes <= slab->bytes - offset;
+}
+
+// Makes room for one more entry before the backend is asked, so that recording cannot fail.
+static int reserve_entry(struct plm_device *d)
+{
+    if (d->n_slabs < d->cap_slabs)
+        return PLM_OK;
+    size_t cap = d->cap_slabs > 0 ? d->cap_slabs * 2 : FIRST_SLABS;
+    struct plm_slab *moved =
+        plm_realloc(d->host, PLM_HOST_DEVICE, d->slabs, cap * sizeof(*d->slabs));
+    if (moved == NULL)
+        return PLM_ERR_NOMEM_HOST;
+    d->slabs = moved;
+    d->cap_slabs = cap;
+    return PLM_OK;
+}
+
+static bool slab_is_sane(const struct plm_device *d, const struct plm_slab *slab, uint64_t bytes)
+{
+    return slab->addr != 0 && slab->addr % d->caps->align_bytes == 0 && slab->bytes == bytes &&
+           slab->taken_bytes >= bytes && slab->taken_bytes % d->caps->granularity_bytes == 0 &&
+           slab->addr <= UINT64_MAX - slab->taken_bytes;
+}
+
+static int take(struct plm_device *d, enum plm_slab_kind kind, uint64_t bytes, struct plm_slab *ret)
+{
+    if (bytes == 0 || kind == PLM_SLAB_IMPORTED)
+        return PLM_ERR_INVALID;
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (bytes > d->caps->max_slab_bytes)
+        return PLM_ERR_TOO_LARGE;
+    if (d->n_slabs >= d->caps->max_slabs)
+        return PLM_ERR_OUT_OF_DEVICE;
+    int rc = reserve_entry(d);
+    if (rc != PLM_OK)
+        return rc;
+    struct plm_slab slab = {0};
+    rc = result(d, d->backend->alloc(d->dev, kind, bytes, NULL, &slab));
+    if (rc != PLM_OK)
+        return rc;
+    if (!slab_is_sane(d, &slab, bytes)) {
+        d->backend->free(d->dev, &slab);
+        return PLM_ERR_INTERNAL;
+    }
+    size_t at = slab_above(d, slab.addr);
+    memmove(&d->slabs[at + 1], &d->slabs[at], (d->n_slabs - at) * sizeof(slab));
+    d->slabs[at] = slab;
+    d->n_slabs++;
+    count(&d->allocs);
+    *ret = slab;
+    return PLM_OK;
+}
+
+int plm_device_alloc(struct plm_device *d, enum plm_slab_kind kind, uint64_t bytes,
+                     struct plm_slab *ret)
+{
+    if (atomic_load(&d->in_step))
+        count(&d->allocs_in_step);
+    if (atomic_load(&d->sealed)) {
+        count(&d->allocs_refused);
+        return PLM_ERR_SEALED;
+    }
+    return take(d, kind, bytes, ret);
+}
+
+int plm_device_alloc_resize(struct plm_device *d, uint64_t bytes, struct plm_slab *ret)
+{
+    if (atomic_load(&d->in_step)) {
+        count(&d->allocs_in_step);
+        count(&d->allocs_refused);
+        return PLM_ERR_SEALED;
+    }
+    int rc = take(d, PLM_SLAB_ELASTIC, bytes, ret);
+    if (rc == PLM_OK)
+        count(&d->resizes);
+    return rc;
+}
+
+void plm_device_free(struct plm_device *d, struct plm_slab *slab)
+{
+    if (slab == NULL || slab->bytes == 0)
+        return;
+    size_t above = slab_above(d, slab->addr);
+    // A slab that is not ours, or was freed before, must not reach the backend.
+    if (above > 0 && d->slabs[above - 1].addr == slab->addr) {
+        struct plm_slab own = d->slabs[above - 1];
+        memmove(&d->slabs[above - 1], &d->slabs[above], (d->n_slabs - above) * sizeof(own));
+        d->n_slabs--;
+        if (own.kind == PLM_SLAB_ELASTIC && atomic_load(&d->sealed))
+            count(&d->resizes);
+        d->backend->free(d->dev, &own);
+        count(&d->frees);
+    }
+    *slab = (struct plm_slab){0};
+}
+
+// ---- readings ----
+
+// Drivers report free > total, 0/0 and use beyond the device (reference: budget queries of Vulkan
+// and of unified memory). What was impossible is bounded and no longer believed.
+static void clamp_info(struct plm_mem_info *info)
+{
+    bool impossible = info->total_bytes == 0 || info->free_bytes > info->total_bytes ||
+                      info->process_use_bytes > info->total_bytes;
+    if (info->free_bytes > info->total_bytes)
+        info->free_bytes = info->total_bytes;
+    if (info->process_use_bytes > info->total_bytes)
+        info->process_use_bytes = info->total_bytes;
+    if (info->budget_bytes > info->total_bytes)
+        info->budget_bytes = info->total_bytes;
+    if (info->total_bytes == 0)
+        info->confidence = PLM_CONFIDENCE_NONE;
+    else if (impossible && info->confidence > PLM_CONFIDENCE_LOW)
+        info->confidence = PLM_CONFIDENCE_LOW;
+    if (info->source == NULL)
+        info->source = "unnamed";
+    if (info->n_cgroups > PLM_CGROUP_LEVELS)
+        info->n_cgroups = PLM_CGROUP_LEVELS;
+    for (uint32_t i = 0; i < info->n_cgroups; i++) {
+        if (info->cgroups[i].reclaimable_bytes > info->cgroups[i].current_bytes)
+            info->cgroups[i].reclaimable_bytes = info->cgroups[i].current_bytes;
+    }
+}
+
+int plm_device_query_free(struct plm_device *d, struct plm_mem_info *ret)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    struct plm_mem_info info = {0};
+    int rc = result(d, d->backend->query_free(d->dev, &info));
+    if (rc != PLM_OK)
+        return rc;
+    clamp_info(&info);
+    *ret = info;
+    return PLM_OK;
+}
+
+int plm_device_empty_cache(struct plm_device *d, uint64_t *ret_released,
+                           struct plm_mem_info *ret_info)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    struct plm_mem_info info = {0};
+    uint64_t released = 0;
+    int rc = result(d, d->backend->empty_cache(d->dev, &released, &info));
+    if (rc != PLM_OK)
+        return rc;
+    clamp_info(&info);
+    if (ret_released != NULL)
+        *ret_released = released;
+    if (ret_info != NULL)
+        *ret_info = info;
+    return PLM_OK;
+}
+
+// ---- weights ----
+
+int plm_device_weight_layout(const struct plm_device *d, enum plm_type type, uint32_t n_in,
+                             uint32_t n_out, struct plm_weight_layout *ret)
+{
+    if (n_in == 0 || n_out == 0)
+        return PLM_ERR_INVALID;
+    return d->backend->weight_layout(d->dev, type, n_in, n_out, ret);
+}
+
+void plm_device_weight_pack(const struct plm_device *d, enum plm_type type, uint32_t n_in,
+                            uint32_t n_out, uint32_t first, uint32_t rows, const void *src,
+                            void *dst)
+{
+    if (rows == 0 || first >= n_out || rows > n_out - first)
+        return;
+    d->backend->weight_pack(d->dev, type, n_in, n_out, first, rows, src, dst);
+}
+
+int plm_device_warm_up(struct plm_device *d)
+{
+    return is_lost(d) ? PLM_ERR_LOST : result(d, d->backend->warm_up(d->dev));
+}
+
+// ---- lists ----
+
+static int launch(struct plm_device *d, enum plm_op op, uint64_t units, const void *args,
+                  size_t args_bytes)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (units == 0)
+        return PLM_OK;
+    if (units >= UINT32_MAX || d->open_dispatches >= d->max_dispatches)
+        return PLM_ERR_LIMIT;
+    int rc = result(d, d->backend->launch(d->dev, op, (uint32_t)units, args, args_bytes));
+    if (rc != PLM_OK)
+        return rc;
+    d->open_dispatches++;
+    count(&d->dispatches);
+    return PLM_OK;
+}
+
+#define PLM_OP(NAME, name, units, tolerance)                                                       \
+    int plm_launch_##name(struct plm_device *device, const struct plm_##name##_args *a)            \
+    {                                                                                              \
+        _Static_assert(sizeof(*a) <= 128, "arguments fit the push constants");                     \
+        return launch(device, PLM_OP_##NAME, (units), a, sizeof(*a));                              \
+    }
+#include "kernels/ops.def"
+#undef PLM_OP
+
+int plm_device_barrier(struct plm_device *d)
+{
+    return is_lost(d) ? PLM_ERR_LOST : result(d, d->backend->barrier(d->dev));
+}
+
+int plm_device_submit(struct plm_device *d, uint64_t *ret_value)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    uint64_t value = 0;
+    int rc = result(d, d->backend->submit(d->dev, &value));
+    if (rc != PLM_OK)
+        return rc;
+    d->open_dispatches = 0;
+    d->last_value = value;
+    count(&d->submits);
+    if (ret_value != NULL)
+        *ret_value = value;
+    return PLM_OK;
+}
+
+void plm_device_discard(struct plm_device *d)
+{
+    d->open_dispatches = 0;
+    if (!is_lost(d))
+        d->backend->discard(d->dev);
+}
+
+int plm_device_wait(struct plm_device *d, uint64_t value, int64_t timeout_ns)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (value > d->last_value)
+        return PLM_ERR_INVALID; // would never be reached
+    return result(d, d->backend->wait(d->dev, value, timeout_ns));
+}
+
+int plm_device_copy_in(struct plm_device *d, uint64_t dst, const void *src, uint64_t bytes)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (bytes == 0)
+        return PLM_OK;
+    if (src == NULL || !range_is_live(d, dst, bytes))
+        return PLM_ERR_INVALID;
+    return result(d, d->backend->copy_in(d->dev, dst, src, bytes));
+}
+
+int plm_device_copy_out(struct plm_device *d, void *dst, uint64_t src, uint64_t bytes)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (bytes == 0)
+        return PLM_OK;
+    if (dst == NULL || !range_is_live(d, src, bytes))
+        return PLM_ERR_INVALID;
+    return result(d, d->backend->copy_out(d->dev, dst, src, bytes));
+}
+
+int plm_device_status(const struct plm_device *d)
+{
+    return is_lost(d) ? PLM_ERR_LOST : d->backend->status(d->dev);
+}
