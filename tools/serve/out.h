@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A growable byte string whose capacity is charged to the engine's host budget, with a JSON writer.
+// It holds request bodies on their way in and responses on their way out.
+#ifndef PLM_SERVE_OUT_H
+#define PLM_SERVE_OUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/plimsoll.h"
+
+// A failed append sets `failed` and all later appends do nothing, so that a run of appends needs
+// one check at its end.
+struct plm_out {
+    plim_engine *engine; // whose host budget is charged; NULL: nobody's
+    char *data;
+    size_t len;
+    size_t cap;
+    bool failed; // budget or malloc
+};
+
+void plm_out_init(struct plm_out *out, plim_engine *engine);
+void plm_out_finish(struct plm_out *out); // frees; may be used again
+void plm_out_clear(struct plm_out *out);  // keeps the memory and clears `failed`
+// Gives memory back when far more is held than a usual event needs.
+void plm_out_shrink(struct plm_out *out);
+bool plm_out_reserve(struct plm_out *out, size_t more); // room for `more` bytes beyond len
+void plm_out_bytes(struct plm_out *out, const void *bytes, size_t n);
+void plm_out_str(struct plm_out *out, const char *s);
+void plm_out_printf(struct plm_out *out, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+// A JSON string with its quotes. What is not valid UTF-8 becomes U+FFFD.
+void plm_out_json(struct plm_out *out, const char *s, size_t n);
+void plm_out_json_str(struct plm_out *out, const char *s);
+// A JSON number; what JSON cannot say (infinities, NaN) becomes -9999, which clients of the OpenAI
+// API know as "no probability to speak of".
+void plm_out_number(struct plm_out *out, double value);
+
+// Length of the valid UTF-8 character at s (n > 0 bytes are there), or 0.
+size_t plm_utf8_len(const char *s, size_t n);
+
+#endif

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+// plimsoll serve: options, start, the loop of the I/O thread, and the end.
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/cmd.h"
+#include "tools/serve/listen.h"
+#include "tools/serve/server.h"
+#include "tools/term.h"
+
+#define IN(field) offsetof(struct plm_serve_flags, field)
+
+// Descriptors that the model's files, threads and epoll sets still need after the count.
+#define FD_RESERVE 24
+// Bodies that wait for a worker. Each holds its bytes of the host budget.
+#define JOBS_MAX 1024
+// A body, its copy for the engine, and the engine's prompt and tokens must fit the host budget
+// together, with room for a second request beside it.
+#define BODY_PART_OF_HOST 8
+// After a forced end, answers that are still being written get so long.
+#define LAST_WRITES_MS 2000
+#define EVENTS_MAX     64
+
+static const struct plm_opt serve_table[] = {
+    PLM_OPT("--host", "ADDRESS",
+            "address, or path of a unix socket ending in .sock\n"
+            "(default 127.0.0.1)",
+            PLM_OPT_STRING, IN(host)),
+    PLM_OPT_IN("--port", "N", "port; 0: any free one (default 8080)", PLM_OPT_U32, IN(port), 0,
+               65535),
+    PLM_OPT("-a, --alias, --served-model-name", "NAME",
+            "name of the model for clients; may be repeated", PLM_OPT_LIST, IN(aliases)),
+    PLM_OPT("--api-key", "KEY",
+            "key that clients must send; may be repeated, or a list with commas", PLM_OPT_LIST,
+            IN(api_keys)),
+    PLM_OPT("--api-key-file", "FILE", "keys from a file, one per line", PLM_OPT_STRING,
+            IN(api_key_file)),
+    PLM_OPT_IN("-n, --predict, --n-predict", "N",
+               "tokens of an answer when the request does not say; -1: no limit\n(default -1)",
+               PLM_OPT_I64, IN(predict), -1, 2147483647),
+    PLM_OPT_IN("--max-body", "BYTES",
+               "largest request body (default 16MiB, and 1/8 of the host "
+               "budget at most)",
+               PLM_OPT_BYTES, IN(max_body_bytes), 1024, 1e9),
+    PLM_OPT_IN("-to, --timeout", "S",
+               "seconds after which an idle or stalled connection is closed\n"
+               "(default 120)",
+               PLM_OPT_U32, IN(timeout_s), 1, 86400),
+    PLM_OPT_IN("--threads-http", "N", "threads that read requests (default 2)", PLM_OPT_U32,
+               IN(http_threads), 1, 64),
+    PLM_OPT_IN("--max-connections", "N",
+               "connections at once; more are answered 503\n(default: what the descriptors allow)",
+               PLM_OPT_U32, IN(max_connections), 1, 16384),
+    PLM_OPT_IN("--sse-ping-interval", "S",
+               "seconds of silence after which a stream sends a comment;\n0: never (default 15)",
+               PLM_OPT_DOUBLE, IN(ping_s), 0, 3600),
+    PLM_OPT_IN("--shutdown-timeout", "S",
+               "seconds that running requests get after SIGTERM (default 30)", PLM_OPT_DOUBLE,
+               IN(shutdown_s), 0, 86400),
+    PLM_OPT_ONE_OF("--overload-status", "N", "HTTP status of \"not now\" (default 503)",
+                   IN(overload), "503|429"),
+    PLM_OPT_ONE_OF("--metrics-alias", "NAME", "repeat the metrics under the names of vllm",
+                   IN(metrics_alias), "none|vllm"),
+    PLM_OPT("--plan-out", "FILE", "write the memory plan as JSON", PLM_OPT_STRING, IN(plan_out)),
+    PLM_OPT_END,
+};
+
+// The loop's own state.
+struct loop {
+    struct plm_server srv;
+    int epoll_fd;
+    int listen_fd;
+    int spare_fd; // given up for a moment when accept() finds no descriptor
+    int signal_fd;
+    int load_fd;
+    bool is_unix;
+    char url[512];
+    pthread_t loader;
+    bool loader_runs;
+    int load_status;
+    plim_error load_error;
+    plim_engine *loaded;
+    int64_t stop_ms; // draining: when running requests are cancelled; then: when all ends
+    bool cancelled;
+    bool stop;
+    int exit_status;
+};
+
+// ---- loading ----
+
+static void *load(void *arg)
+{
+    struct loop *l = arg;
+    l->load_status = plim_engine_create(&l->srv.engine_flags.opts, &l->loaded, &l->load_error);
+    uint64_t one = 1;
+    ssize_t r = write(l->load_fd, &one, sizeof(one));
+    (void)r;
+    return NULL;
+}
+
+static void collect_names(struct plm_server *srv)
+{
+    const struct plm_opt_list *aliases = &srv->flags.aliases;
+    for (size_t i = 0; i < aliases->n; i++)
+        srv->model_names[srv->n_model_names++] = aliases->items[i];
+    srv->model_names[srv->n_model_names++] = srv->model.name;
+    const char *path = srv->engine_flags.opts.model_path;
+    const char *slash = strrchr(path, '/');
+    srv->model_file = strdup(slash != NULL ? slash + 1 : path);
+    srv->model_stem = srv->model_file != NULL ? strdup(srv->model_file) : NULL;
+    if (srv->model_stem == NULL)
+        return;
+    char *dot = strrchr(srv->model_stem, '.');
+    if (dot != NULL)
+        *dot = '\0';
+    srv->model_names[srv->n_model_names++] = srv->model_file;
+    srv->model_names[srv->n_model_names++] = srv->model_stem;
+}
+
+typedef int plan_text(const plim_engine *engine, char *out, size_t cap, size_t *need);
+
+static bool print_plan(const plim_engine *engine, plan_text *text, FILE *file)
+{
+    size_t need = 0;
+    text(engine, NULL, 0, &need);
+    char *data = malloc(need + 1);
+    bool ok = data != NULL && text(engine, data, need + 1, &need) == PLIM_OK;
+    if (ok)
+        ok = fwrite(data, 1, need, file) == need && fputc('\n', file) != EOF;
+    free(data);
+    return ok;
+}
+
+static bool write_plan(struct plm_server *srv)
+{
+    const char *path = srv->flags.plan_out;
+    if (path == NULL)
+        return true;
+    FILE *file = fopen(path, "w");
+    bool ok = file != NULL && print_plan(srv->engine, plim_engine_plan_json, file);
+    if (file != NULL && fclose(file) != 0)
+        ok = false;
+    if (!ok)
+        fprintf(stderr, "plimsoll serve: --plan-out: %s: %s\n", path, strerror(errno));
+    return ok;
+}
+
+static void watch(struct loop *l, int fd, void *tag)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = tag};
+    epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+// Tags of the loop's own descriptors: their addresses only. Everything else is a client.
+static char tag_http, tag_listen, tag_signal, tag_load, tag_jobs, tag_engine;
+
+static void on_loaded(struct loop *l)
+{
+    struct plm_server *srv = &l->srv;
+    uint64_t count;
+    ssize_t r = read(l->load_fd, &count, sizeof(count));
+    (void)r;
+    pthread_join(l->loader, NULL);
+    l->loader_runs = false;
+    plm_term_progress_end();
+    if (l->load_status != PLIM_OK) {
+        plm_term_error("serve", l->load_status, &l->load_error);
+        l->exit_status = 1;
+        l->stop = true;
+        return;
+    }
+    srv->engine = l->loaded;
+    plim_engine_model(srv->engine, &srv->model);
+    collect_names(srv);
+    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_engine_metrics(srv->engine, &m);
+    srv->max_body_bytes = srv->flags.max_body_bytes;
+    size_t part = (size_t)(m.host_limit_bytes / BODY_PART_OF_HOST);
+    if (part > 0 && part < srv->max_body_bytes)
+        srv->max_body_bytes = part;
+    watch(l, plim_engine_poll_fd(srv->engine), &tag_engine);
+    print_plan(srv->engine, plim_engine_plan_table, stdout);
+    if (!write_plan(srv)) {
+        l->exit_status = 1;
+        l->stop = true;
+        return;
+    }
+    printf("READY: %s at %s\n", srv->model_names[0], l->url);
+    fflush(stdout);
+}
+
+// ---- the end ----
+
+static void close_listener(struct loop *l)
+{
+    if (l->listen_fd < 0)
+        return;
+    close(l->listen_fd);
+    l->listen_fd = -1;
+    if (l->is_unix)
+        unlink(l->srv.flags.host);
+}
+
+static void begin_drain(struct loop *l)
+{
+    l->srv.draining = true;
+    l->stop_ms = plm_now_ms() + (int64_t)(l->srv.flags.shutdown_s * 1000);
+    fprintf(stderr, "plimsoll serve: shutting down; %u requests may take %g s\n", l->srv.n_calls,
+            l->srv.flags.shutdown_s);
+    close_listener(l);
+    if (l->srv.engine != NULL)
+        plim_engine_drain(l->srv.engine, 0);
+    else
+        l->stop = true;
+}
+
+static void on_signal(struct loop *l)
+{
+    struct signalfd_siginfo info;
+    while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (!l->srv.draining)
+            begin_drain(l);
+        else
+            l->stop = true; // the second one means now
+    }
+}
+
+static void drain_tick(struct loop *l, int64_t now)
+{
+    if (!l->srv.draining || l->stop)
+        return;
+    if (l->srv.n_calls == 0) {
+        l->stop = true;
+    } else if (now >= l->stop_ms && !l->cancelled) {
+        fprintf(stderr, "plimsoll serve: cancelling %u requests\n", l->srv.n_calls);
+        plm_calls_cancel(&l->srv);
+        l->cancelled = true;
+        l->stop_ms = now + LAST_WRITES_MS;
+    } else if (now >= l->stop_ms) {
+        l->stop = true;
+    }
+}
+
+// ---- the loop ----
+
+static void accept_all(struct loop *l)
+{
+    for (;;) {
+        struct sockaddr_storage addr;
+        socklen_t len = sizeof(addr);
+        int fd =
+            accept4(l->listen_fd, (struct sockaddr *)&addr, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            plm_http_add(l->srv.http, fd, &addr, len);
+            continue;
+        }
+        if (errno != EMFILE && errno != ENFILE)
+            return;
+        // No descriptor is left: answer with the spare one, so that the client does not hang.
+        close(l->spare_fd);
+        fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            plm_http_turn_away(fd);
+        l->spare_fd = eventfd(0, EFD_CLOEXEC);
+        if (fd < 0)
+            return;
+    }
+}
+
+static void take_jobs(struct loop *l)
+{
+    struct plm_job *job = plm_workers_finished(l->srv.workers);
+    while (job != NULL) {
+        struct plm_job *next = job->next;
+        plm_call_finished(job);
+        job = next;
+    }
+}
+
+static void take_events(struct loop *l)
+{
+    plim_request *request;
+    while ((request = plim_engine_next_ready(l->srv.engine)) != NULL)
+        plm_call_pump(plim_request_user(request));
+}
+
+static void dispatch(struct loop *l, void *tag)
+{
+    if (tag == &tag_listen)
+        accept_all(l);
+    else if (tag == &tag_signal)
+        on_signal(l);
+    else if (tag == &tag_load)
+        on_loaded(l);
+    else if (tag == &tag_jobs)
+        take_jobs(l);
+    else if (tag == &tag_engine)
+        take_events(l);
+    else if (tag != &tag_http)
+        plm_http_hangup(tag);
+}
+
+// Until when the loop may sleep.
+static int sleep_ms(const struct loop *l, int64_t now, int64_t tick_ms)
+{
+    int64_t ms = plm_http_timeout_ms(l->srv.http);
+    bool ticks = plm_http_connections(l->srv.http) > 0 || l->srv.draining;
+    if (ticks && (ms < 0 || ms > tick_ms - now))
+        ms = tick_ms > now ? tick_ms - now : 0;
+    return (int)ms;
+}
+
+static void run(struct loop *l)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int64_t tick_ms = plm_now_ms();
+    while (!l->stop) {
+        int64_t now = plm_now_ms();
+        int n = epoll_wait(l->epoll_fd, events, EVENTS_MAX, sleep_ms(l, now, tick_ms));
+        for (int i = 0; i < n; i++)
+            dispatch(l, events[i].data.ptr);
+        now = plm_now_ms();
+        if (now >= tick_ms) {
+            plm_calls_ping(&l->srv, now);
+            plm_http_sweep(l->srv.http, now);
+            // Pings and time-outs are whole seconds; the end should not wait for them.
+            tick_ms = now + (l->srv.draining ? 50 : 1000);
+        }
+        plm_http_run(l->srv.http);
+        drain_tick(l, now);
+    }
+}
+
+// ---- start ----
+
+static bool start_io(struct loop *l)
+{
+    struct plm_server *srv = &l->srv;
+    char message[512];
+    l->listen_fd = plm_listen(srv->flags.host, srv->flags.port, l->url, sizeof(l->url), message,
+                              sizeof(message));
+    if (l->listen_fd < 0) {
+        fprintf(stderr, "plimsoll serve: %s\n", message);
+        return false;
+    }
+    l->is_unix = strncmp(l->url, "unix:", 5) == 0;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    // Before any thread exists, so that all inherit it.
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    l->signal_fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    l->load_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    l->spare_fd = eventfd(0, EFD_CLOEXEC);
+    l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    srv->workers = plm_workers_create(srv->flags.http_threads, JOBS_MAX);
+    unsigned fit = plm_connections_that_fit(FD_RESERVE);
+    if (srv->flags.max_connections > 0 && srv->flags.max_connections < fit)
+        fit = srv->flags.max_connections;
+    struct plm_http_config config = {l->epoll_fd, fit, srv->flags.timeout_s};
+    struct plm_http_handler handler;
+    plm_routes_handler(srv, &handler);
+    if (l->epoll_fd >= 0 && l->signal_fd >= 0 && l->load_fd >= 0)
+        srv->http = plm_http_create(&config, &handler);
+    if (srv->http == NULL || srv->workers == NULL) {
+        fprintf(stderr, "plimsoll serve: no descriptors or memory for the server itself\n");
+        return false;
+    }
+    watch(l, plm_http_fd(srv->http), &tag_http);
+    watch(l, l->listen_fd, &tag_listen);
+    watch(l, l->signal_fd, &tag_signal);
+    watch(l, l->load_fd, &tag_load);
+    watch(l, plm_workers_fd(srv->workers), &tag_jobs);
+    return true;
+}
+
+static bool start_load(struct loop *l)
+{
+    plim_engine_opts *opts = &l->srv.engine_flags.opts;
+    opts->log = plm_term_log;
+    opts->progress = plm_term_progress;
+    l->loader_runs = pthread_create(&l->loader, NULL, load, l) == 0;
+    if (!l->loader_runs)
+        fprintf(stderr, "plimsoll serve: cannot start a thread\n");
+    return l->loader_runs;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void finish(struct loop *l)
+{
+    struct plm_server *srv = &l->srv;
+    close_listener(l);
+    if (l->loader_runs) {
+        // A load cannot be interrupted, and nothing depends on its end.
+        fflush(NULL);
+        _exit(l->exit_status);
+    }
+    plm_http_destroy(srv->http);
+    if (srv->workers != NULL) {
+        plm_workers_join(srv->workers);
+        take_jobs(l);
+    }
+    plm_workers_destroy(srv->workers);
+    plim_engine_free(srv->engine);
+    plm_auth_finish(&srv->auth);
+    plm_engine_flags_finish(&srv->engine_flags);
+    free(srv->model_file);
+    free(srv->model_stem);
+    close_fd(l->signal_fd);
+    close_fd(l->load_fd);
+    close_fd(l->spare_fd);
+    close_fd(l->epoll_fd);
+}
+
+static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char **argv)
+{
+    srv->flags = (struct plm_serve_flags){
+        .host = "127.0.0.1",
+        .port = 8080,
+        .predict = -1,
+        .max_body_bytes = 16 * 1024 * 1024,
+        .timeout_s = 120,
+        .http_threads = 2,
+        .ping_s = 15,
+        .shutdown_s = 30,
+    };
+    plm_engine_flags_init(&srv->engine_flags);
+    const struct plm_opt_group groups[] = {
+        plm_engine_flags_group(&srv->engine_flags),
+        {"server", serve_table, &srv->flags},
+    };
+    const struct plm_opt_command cmd = {
+        .name = "serve",
+        .summary = "Serves one model over HTTP, compatible with the OpenAI API.",
+        .groups = groups,
+        .n_groups = 2,
+    };
+    return plm_opts_parse(&cmd, argc, argv, NULL, NULL);
+}
+
+int plim_cmd_serve(int argc, char **argv)
+{
+    static struct loop l; // large, and there is one
+    l = (struct loop){.epoll_fd = -1, .listen_fd = -1, .spare_fd = -1, .signal_fd = -1};
+    l.load_fd = -1;
+    struct plm_server *srv = &l.srv;
+    enum plm_opts_result r = parse_flags(srv, argc, argv);
+    if (r != PLM_OPTS_OK)
+        return r == PLM_OPTS_EXIT ? 0 : 2;
+    if (!plm_engine_flags_apply(&srv->engine_flags, "serve") ||
+        !plm_auth_init(&srv->auth, &srv->flags.api_keys, srv->flags.api_key_file)) {
+        plm_auth_finish(&srv->auth);
+        plm_engine_flags_finish(&srv->engine_flags);
+        return 2;
+    }
+    srv->started_s = (int64_t)time(NULL);
+    l.exit_status = 0;
+    if (start_io(&l) && start_load(&l))
+        run(&l);
+    else
+        l.exit_status = 1;
+    finish(&l);
+    return l.exit_status;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the server share. Everything in it belongs to the I/O thread, except what is
+// set before the workers get their first job.
+#ifndef PLM_SERVE_SERVER_H
+#define PLM_SERVE_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/plimsoll.h"
+#include "tools/opts.h"
+#include "tools/serve/auth.h"
+#include "tools/serve/errors.h"
+#include "tools/serve/http.h"
+#include "tools/serve/openai_request.h"
+#include "tools/serve/openai_response.h"
+#include "tools/serve/workers.h"
+
+struct plm_serve_flags {
+    const char *host;
+    uint32_t port;
+    struct plm_opt_list aliases;
+    struct plm_opt_list api_keys;
+    const char *api_key_file;
+    int64_t predict; // -1: to the end of the context
+    uint64_t max_body_bytes;
+    uint32_t timeout_s;
+    uint32_t http_threads;
+    uint32_t max_connections; // 0: what the descriptors allow
+    double ping_s;
+    double shutdown_s;
+    uint32_t overload;      // 0: 503, 1: 429
+    uint32_t metrics_alias; // 0: none, 1: vllm
+    const char *plan_out;
+};
+
+#define PLM_MODEL_NAMES_MAX (PLM_OPT_LIST_MAX + 3)
+
+struct plm_call;
+
+struct plm_server {
+    struct plm_serve_flags flags;
+    struct plm_engine_flags engine_flags;
+    struct plm_auth auth;
+    struct plm_http *http;
+    struct plm_workers *workers;
+    plim_engine *engine; // NULL: still loading
+    plim_model_info model;
+    const char *model_names[PLM_MODEL_NAMES_MAX];
+    size_t n_model_names;
+    char *model_file; // base name of the file, and without its ending
+    char *model_stem;
+    int64_t started_s;
+    size_t max_body_bytes;
+    bool draining;
+    struct plm_call *calls; // all that are open
+    unsigned n_calls;
+    uint64_t responses[6]; // by first digit of the status
+};
+
+struct plm_route {
+    const char *method;
+    const char *path;
+    bool is_public; // answered without a key
+    bool early;     // answered before the model is loaded
+    void (*get)(struct plm_server *srv, struct plm_exchange *x);
+    // On a worker: fills call->reply, or call->request, or call->error.
+    void (*work)(struct plm_call *call, const struct plm_json_doc *doc);
+};
+
+// One POST: from its complete body to the last byte of its answer.
+struct plm_call {
+    struct plm_job job;
+    struct plm_server *srv;
+    struct plm_exchange *x; // NULL: the client has left
+    const struct plm_route *route;
+    struct plm_call *prev, *next;
+    int key_index;
+    bool in_worker;   // the fields below belong to the worker
+    atomic_bool gone; // the client has left; the worker need not begin
+    struct plm_out body;
+    struct plm_api_error error; // http != 0: failed
+    struct plm_out reply;
+    plim_request *request;
+    struct plm_openai_request parsed;
+    struct plm_out echo;
+    bool has_echo;
+    struct plm_answer answer;
+    bool admitted;
+    bool done;
+};
+
+// routes.c
+void plm_routes_handler(struct plm_server *srv, struct plm_http_handler *ret);
+void plm_reply_error(struct plm_server *srv, struct plm_exchange *x,
+                     const struct plm_api_error *error);
+void plm_reply_json(struct plm_server *srv, struct plm_exchange *x, int status,
+                    struct plm_out *body);
+
+// call.c
+void plm_call_start(struct plm_server *srv, struct plm_exchange *x, const struct plm_route *route,
+                    int key_index);
+// The exchange is closed.
+void plm_call_closed(struct plm_call *call);
+// A worker has finished it.
+void plm_call_finished(struct plm_job *job);
+// Events may be there.
+void plm_call_pump(struct plm_call *call);
+// Keep-alive comments for all streams that have been silent.
+void plm_calls_ping(struct plm_server *srv, int64_t now_ms);
+// Cancels whatever still runs; each ends with its own error.
+void plm_calls_cancel(struct plm_server *srv);
+
+// work.c: what workers do for the POST routes.
+void plm_work_chat(struct plm_call *call, const struct plm_json_doc *doc);
+void plm_work_completion(struct plm_call *call, const struct plm_json_doc *doc);
+void plm_work_tokenize(struct plm_call *call, const struct plm_json_doc *doc);
+void plm_work_detokenize(struct plm_call *call, const struct plm_json_doc *doc);
+void plm_work_apply_template(struct plm_call *call, const struct plm_json_doc *doc);
+
+// metrics.c
+void plm_metrics_text(struct plm_server *srv, struct plm_out *out);
+
+static inline int plm_overload_status(const struct plm_server *srv)
+{
+    return srv->flags.overload == 1 ? 429 : 503;
+}
+
+#endif

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/serve/workers.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct list {
+    struct plm_job *first, *last;
+    size_t n;
+};
+
+struct plm_workers {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    struct list waiting, finished;
+    size_t jobs_max;
+    bool closing, joined;
+    int fd;
+    unsigned n_threads;
+    pthread_t threads[];
+};
+
+static void append(struct list *list, struct plm_job *job)
+{
+    job->next = NULL;
+    if (list->last != NULL)
+        list->last->next = job;
+    else
+        list->first = job;
+    list->last = job;
+    list->n++;
+}
+
+static struct plm_job *take(struct list *list)
+{
+    struct plm_job *job = list->first;
+    if (job != NULL) {
+        list->first = job->next;
+        if (list->first == NULL)
+            list->last = NULL;
+        list->n--;
+    }
+    return job;
+}
+
+static void *work(void *arg)
+{
+    struct plm_workers *w = arg;
+    pthread_mutex_lock(&w->mutex);
+    for (;;) {
+        struct plm_job *job = take(&w->waiting);
+        if (job == NULL && w->closing)
+            break;
+        if (job == NULL) {
+            pthread_cond_wait(&w->cond, &w->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&w->mutex);
+        job->run(job);
+        pthread_mutex_lock(&w->mutex);
+        append(&w->finished, job);
+        uint64_t one = 1;
+        ssize_t r = write(w->fd, &one, sizeof(one));
+        (void)r; // fails only when it is readable already
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+struct plm_workers *plm_workers_create(unsigned threads, size_t jobs_max)
+{
+    struct plm_workers *w = calloc(1, sizeof(*w) + threads * sizeof(w->threads[0]));
+    if (w == NULL)
+        return NULL;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->cond, NULL);
+    w->jobs_max = jobs_max;
+    w->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    while (w->fd >= 0 && w->n_threads < threads &&
+           pthread_create(&w->threads[w->n_threads], NULL, work, w) == 0)
+        w->n_threads++;
+    if (w->n_threads == threads)
+        return w;
+    plm_workers_destroy(w);
+    return NULL;
+}
+
+void plm_workers_join(struct plm_workers *w)
+{
+    if (w->joined)
+        return;
+    w->joined = true;
+    pthread_mutex_lock(&w->mutex);
+    w->closing = true;
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->mutex);
+    for (unsigned i = 0; i < w->n_threads; i++)
+        pthread_join(w->threads[i], NULL);
+}
+
+void plm_workers_destroy(struct plm_workers *w)
+{
+    if (w == NULL)
+        return;
+    plm_workers_join(w);
+    if (w->fd >= 0)
+        close(w->fd);
+    pthread_mutex_destroy(&w->mutex);
+    pthread_cond_destroy(&w->cond);
+    free(w);
+}
+
+int plm_workers_fd(const struct plm_workers *w)
+{
+    return w->fd;
+}
+
+bool plm_workers_push(struct plm_workers *w, struct plm_job *job)
+{
+    pthread_mutex_lock(&w->mutex);
+    bool room = w->waiting.n < w->jobs_max && !w->closing;
+    if (room) {
+        append(&w->waiting, job);
+        pthread_cond_signal(&w->cond);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return room;
+}
+
+struct plm_job *plm_workers_finished(struct plm_workers *w)
+{
+    uint64_t count;
+    ssize_t r = read(w->fd, &count, sizeof(count));
+    (void)r;
+    pthread_mutex_lock(&w->mutex);
+    struct plm_job *first = w->finished.first;
+    w->finished = (struct list){0};
+    pthread_mutex_unlock(&w->mutex);
+    return first;
+}
