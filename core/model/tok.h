@@ -45,14 +45,19 @@ static inline struct plm_slice plm_tok_string(const struct plm_tok_strings *stri
     return (struct plm_slice){strings->bytes + begin, strings->at[id + 1] - begin};
 }
 
+struct plm_tok_slot {
+    uint32_t id_plus_1; // 0: empty
+    uint32_t tag;       // other bits of the hash, so that few strings are compared
+};
+
 struct plm_tok_vocab {
     int32_t n;
     struct plm_tok_strings text;  // as the vocabulary spells it
     struct plm_tok_strings piece; // as it decodes
     uint8_t *type;                // enum plm_tok_type
     float *score;                 // SPM only
-    // Open addressing, id + 1 or 0: the tokens that merging may give, by piece (BPE) or text (SPM).
-    uint32_t *slots;
+    // Open addressing: the tokens that merging may give, by piece (BPE) or text (SPM).
+    struct plm_tok_slot *slots;
     uint32_t slot_mask;
     uint32_t longest;     // bytes of the longest string in slots
     int32_t byte_id[256]; // the token of a byte, -1: none

@@ -211,17 +211,21 @@ static struct plm_slice index_key(const struct plm_tok_vocab *vocab, enum plm_to
 }
 
 // The slot of the string: the one that holds it, or the empty one where it belongs.
-static uint32_t find_slot(const struct plm_tok_vocab *vocab, enum plm_tok_kind kind, const char *s,
-                          size_t n)
+static struct plm_tok_slot *find_slot(const struct plm_tok_vocab *vocab, enum plm_tok_kind kind,
+                                      uint64_t hash, const char *s, size_t n)
 {
-    uint32_t slot = (uint32_t)XXH3_64bits(s, n) & vocab->slot_mask;
-    while (vocab->slots[slot] != 0) {
-        struct plm_slice key = index_key(vocab, kind, (int32_t)(vocab->slots[slot] - 1));
+    uint32_t i = (uint32_t)hash & vocab->slot_mask;
+    uint32_t tag = (uint32_t)(hash >> 32);
+    for (;; i = (i + 1) & vocab->slot_mask) {
+        struct plm_tok_slot *slot = &vocab->slots[i];
+        if (slot->id_plus_1 == 0)
+            return slot;
+        if (slot->tag != tag)
+            continue;
+        struct plm_slice key = index_key(vocab, kind, (int32_t)(slot->id_plus_1 - 1));
         if (key.len == n && memcmp(key.ptr, s, n) == 0)
-            break;
-        slot = (slot + 1) & vocab->slot_mask;
+            return slot;
     }
-    return slot;
 }
 
 int32_t plm_tok_vocab_find(const struct plm_tok_vocab *vocab, enum plm_tok_kind kind, const char *s,
@@ -229,7 +233,7 @@ int32_t plm_tok_vocab_find(const struct plm_tok_vocab *vocab, enum plm_tok_kind 
 {
     if (n > vocab->longest)
         return -1;
-    return (int32_t)vocab->slots[find_slot(vocab, kind, s, n)] - 1;
+    return (int32_t)find_slot(vocab, kind, XXH3_64bits(s, n), s, n)->id_plus_1 - 1;
 }
 
 // Of tokens that are spelled alike the first counts, and an ordinary one before a user-defined one,
@@ -245,9 +249,10 @@ static void index_tokens(struct plm_tok_vocab *vocab, enum plm_tok_kind kind, bo
         struct plm_slice key = index_key(vocab, kind, i);
         if (key.len == 0)
             continue;
-        uint32_t slot = find_slot(vocab, kind, key.ptr, key.len);
-        if (vocab->slots[slot] == 0)
-            vocab->slots[slot] = (uint32_t)i + 1;
+        uint64_t hash = XXH3_64bits(key.ptr, key.len);
+        struct plm_tok_slot *slot = find_slot(vocab, kind, hash, key.ptr, key.len);
+        if (slot->id_plus_1 == 0)
+            *slot = (struct plm_tok_slot){(uint32_t)i + 1, (uint32_t)(hash >> 32)};
         if (key.len > vocab->longest)
             vocab->longest = (uint32_t)key.len;
     }
