@@ -17,9 +17,9 @@ static int64_t blocks_in(int64_t bytes, int64_t block_bytes, int64_t g)
 struct plm_slab_rule plm_slab_rule(int64_t pool_bytes, int64_t block_bytes, int64_t g,
                                    int64_t max_slab_bytes, uint32_t max_slabs)
 {
-    struct plm_slab_rule rule = {.block_bytes = block_bytes, .g = g};
     int64_t most = max_slab_bytes > 0 ? max_slab_bytes : INT64_MAX / 4;
     uint32_t slabs = max_slabs > 0 && max_slabs < PLM_SLABS_MAX ? max_slabs : PLM_SLABS_MAX;
+    struct plm_slab_rule rule = {.block_bytes = block_bytes, .g = g, .max_slabs = slabs};
     int64_t want =
         plm_clamp_i64(pool_bytes / PLM_SLABS_PER_POOL, PLM_SLAB_MIN_BYTES, PLM_SLAB_MAX_BYTES);
     // A slab that leaves part of a granule unused wastes it in every slab, so fill whole granules.
@@ -50,6 +50,8 @@ int64_t plm_slab_fit(const struct plm_slab_rule *rule, int64_t bytes)
     if (bytes <= 0 || rule->slab_blocks == 0)
         return 0;
     int64_t full = bytes / rule->slab_bytes;
+    if (full >= rule->max_slabs)
+        return (int64_t)rule->max_slabs * rule->slab_blocks;
     int64_t rest = blocks_in(bytes % rule->slab_bytes, rule->block_bytes, rule->g);
     return full * rule->slab_blocks + rest;
 }

@@ -13,6 +13,21 @@
 
 #define PLM_PLAN_CGROUPS_MAX 8
 
+// Bounds of what is accepted, far above any machine, so that no sum or product can wrap.
+#define PLM_PLAN_BYTES_MAX       (INT64_C(1) << 56)
+#define PLM_PLAN_BLOCK_BYTES_MAX (INT64_C(1) << 31)
+#define PLM_PLAN_G_MAX           (INT64_C(1) << 30)
+
+// Margin: clamp(U / 256, 32 MiB, 256 MiB) covers what a driver takes late and unseen; the default
+// host budget is clamp(U / 16, 64 MiB, 256 MiB); page tables take 8 bytes for 4 KiB.
+#define PLM_MARGIN_SHARE    256
+#define PLM_MARGIN_MIN      (INT64_C(32) << 20)
+#define PLM_MARGIN_MAX      (INT64_C(256) << 20)
+#define PLM_HOST_SHARE      16
+#define PLM_HOST_LIMIT_MIN  (INT64_C(64) << 20)
+#define PLM_HOST_LIMIT_MAX  (INT64_C(256) << 20)
+#define PLM_PAGE_TABLE_UNIT 512
+
 #define PLM_PLAN_UNKNOWN  INT64_C(-1) // process_use, prefix_cache_blocks: not known, not given
 #define PLM_PLAN_NO_LIMIT INT64_C(0)  // operator_limit, host_limit, pinned_tokens: not given
 
@@ -33,7 +48,7 @@ struct plm_plan_input {
     // The snapshot S, taken with the probe pool in place.
     int64_t g;             // granularity of the device
     int64_t T;             // total
-    int64_t F;             // free
+    int64_t F;             // free (negative only in re-planned inputs)
     int64_t O;             // our bytes as the driver took them
     int64_t K;             // of them the probe KV
     int64_t process_use;   // of this process, or PLM_PLAN_UNKNOWN
@@ -131,11 +146,12 @@ struct plm_plan_knobs {
     uint32_t ctx_size;
     uint32_t max_sequences;
     uint32_t batch_max_tokens;
-    int64_t memory_limit;     // at least this, where the operator's limit binds
-    int64_t host_limit;       // at most this, where the host term counts
-    int64_t max_total_tokens; // at most this, where the size is pinned
-    double memory_fraction;   // at least this, where it is below 1
-    int64_t missing;          // bytes that the caps asked for lack
+    int64_t memory_limit;          // at least this, where the operator's limit binds
+    int64_t host_limit;            // at most this, where the host term counts
+    int64_t max_total_tokens;      // at most this, where the size is pinned
+    double memory_fraction;        // at least this, where it is below 1
+    struct plm_plan_caps together; // all three at once, where none of them alone helps
+    int64_t missing;               // bytes that the caps asked for lack
 };
 void plm_plan_suggest(const struct plm_plan_input *in, const struct plm_cost_table *table,
                       struct plm_plan_knobs *ret);
