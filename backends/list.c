@@ -3,9 +3,11 @@
 #include <stddef.h>
 
 #include "backends/cpu/cpu.h"
+#include "backends/sim/sim.h"
 #include "core/backend.h"
 
 const struct plm_backend *const plm_backends[] = {
     &plm_cpu_backend,
+    &plm_sim_backend,
     NULL,
 };
