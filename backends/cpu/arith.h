@@ -8,6 +8,13 @@
 #include <stdint.h>
 #include <string.h>
 
+// Loops over register tiles must vanish, or the tiles live in memory.
+#ifdef __clang__
+#define PLM_UNROLL _Pragma("unroll")
+#else
+#define PLM_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 static inline uint32_t plm_f32_bits(float f)
 {
     uint32_t u;

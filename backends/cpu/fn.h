@@ -9,6 +9,10 @@
 
 #ifndef PLM_CPU_FN
 #define PLM_CPU_FN(name) plm_ref_##name
+#else
+#define PLM_OP(NAME, name, units, tolerance) plm_cpu_kernel PLM_CPU_FN(name);
+#include "kernels/ops.def"
+#undef PLM_OP
 #endif
 
 #endif

@@ -19,8 +19,10 @@ static float dot_q8(const struct plm_matmul_args *a, const struct plm_panel *p,
         int32_t half[2] = {0, 0};
         for (uint32_t k = 0; k < 32; k++)
             half[k / 16] += w.q[k] * q[k];
-        int32_t dot = half[0] * w.sc[0] + half[1] * w.sc[1];
-        acc = fmaf((float)dot, w.d * dx, acc);
+        float dot = (float)(half[0] + half[1]);
+        if (a->type == PLM_TYPE_Q6_K) // exact as well: below 2^24
+            dot = fmaf((float)half[1], (float)w.sc[1], (float)half[0] * (float)w.sc[0]);
+        acc = fmaf(dot, w.d * dx, acc);
         if (w.has_mw)
             acc = fmaf(w.mw, ds, acc);
     }

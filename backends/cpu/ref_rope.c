@@ -69,18 +69,18 @@ static void kv_store(uint8_t *block, uint32_t place, const float *k, const float
     uint64_t half = (uint64_t)kv_heads * PLM_KV_BLOCK_TOKENS * head_dim; // elements of K
     for (uint32_t h = 0; h < kv_heads; h++) {
         uint64_t base = (uint64_t)h * PLM_KV_BLOCK_TOKENS * head_dim;
-        uint64_t ki = base + place, vi = half + base + (uint64_t)place * head_dim;
+        uint64_t k_at = base + place, v_at = half + base + (uint64_t)place * head_dim;
         if (kv_type == PLM_TYPE_F16) {
             uint16_t *out = (uint16_t *)(void *)block;
             for (uint32_t d = 0; d < head_dim; d++) {
-                out[ki + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = plm_f32_to_f16(k[h * head_dim + d]);
-                out[vi + d] = plm_f32_to_f16(v[h * head_dim + d]);
+                out[k_at + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = plm_f32_to_f16(k[h * head_dim + d]);
+                out[v_at + d] = plm_f32_to_f16(v[h * head_dim + d]);
             }
         } else {
             float *out = (float *)(void *)block;
             for (uint32_t d = 0; d < head_dim; d++) {
-                out[ki + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = k[h * head_dim + d];
-                out[vi + d] = v[h * head_dim + d];
+                out[k_at + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = k[h * head_dim + d];
+                out[v_at + d] = v[h * head_dim + d];
             }
         }
     }

@@ -3,6 +3,9 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/refs.h"
 
+extern const struct plm_cpu_kernels plm_cpu_kernels_portable, plm_cpu_kernels_avx2,
+    plm_cpu_kernels_avx512, plm_cpu_kernels_avx512_vnni;
+
 static const struct plm_cpu_kernels reference = {
     .fn =
         {
@@ -15,13 +18,38 @@ static const struct plm_cpu_kernels reference = {
 
 enum plm_cpu_isa plm_cpu_isa_best(void)
 {
+#if defined(__x86_64__)
+    // The compiler's run-time support also asks whether the system saves the wide registers.
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("f16c"))
+        return PLM_CPU_ISA_PORTABLE;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return PLM_CPU_ISA_AVX2;
+    if (!__builtin_cpu_supports("avx512vnni"))
+        return PLM_CPU_ISA_AVX512;
+    return PLM_CPU_ISA_AVX512_VNNI;
+#else
     return PLM_CPU_ISA_PORTABLE;
+#endif
 }
 
 const struct plm_cpu_kernels *plm_cpu_kernels_select(uint32_t isa_max,
                                                      enum plm_kernel_choice choice)
 {
-    (void)isa_max;
-    (void)choice;
-    return &reference;
+    uint32_t isa = plm_cpu_isa_best();
+    if (choice == PLM_KERNELS_REFERENCE)
+        return &reference;
+    if (isa_max != PLM_CPU_ISA_NO_CAP && isa_max < isa)
+        isa = isa_max;
+#if defined(__x86_64__)
+    switch (isa) {
+    case PLM_CPU_ISA_AVX512_VNNI: return &plm_cpu_kernels_avx512_vnni;
+    case PLM_CPU_ISA_AVX512: return &plm_cpu_kernels_avx512;
+    case PLM_CPU_ISA_AVX2: return &plm_cpu_kernels_avx2;
+    default: break;
+    }
+#endif
+    return &plm_cpu_kernels_portable;
 }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#define PLM_CPU_FN(name) plm_avx2_##name
+#define OPS_TABLE        plm_cpu_kernels_avx2
+#define OPS_ISA          "avx2"
+#define AT_FALLBACK      plm_ref_attention
+
+#include "backends/cpu/kernels.h"
+
+plm_cpu_kernel AT_FALLBACK;
+
+#include "backends/cpu/vec_avx2.h"
+
+#include "backends/cpu/ops_tmpl.h"

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks that are not "target equals reference": the reference against double precision, rows alone
+// and together, golden blocks.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/layout.h"
+#include "backends/cpu/rows.h"
+#include "tests/conformance/conf.h"
+
+// Buffer of a field, or NULL.
+static struct conf_buf *at(struct conf_case *c, size_t field)
+{
+    for (int i = 0; i < c->n_bufs; i++)
+        if (c->buf[i].field == field)
+            return &c->buf[i];
+    return NULL;
+}
+
+#define DATA(type, op, name)                                                                       \
+    (at(c, offsetof(struct plm_##op##_args, name)) == NULL                                         \
+         ? NULL                                                                                    \
+         : (type *)(void *)at(c, offsetof(struct plm_##op##_args, name))->data)
+#define INITIAL(type, op, name)                                                                    \
+    ((type *)(void *)at(c, offsetof(struct plm_##op##_args, name))->initial)
+
+// Element of the packed weight, from the decoder that the golden blocks check.
+static double weight_at(const struct plm_matmul_args *a, const uint8_t *w, uint32_t o, uint32_t i)
+{
+    struct plm_panel p = plm_panel_of(a->type, a->n_in);
+    float v;
+    plm_panel_decode(a->type, &p, w + o / PLM_PANEL_ROWS * p.panel_bytes, o % PLM_PANEL_ROWS, i, 1,
+                     &v);
+    return (double)v;
+}
+
+static double act_at(const struct plm_matmul_args *a, const uint8_t *x, uint32_t r, uint32_t i)
+{
+    const uint8_t *row = x + r * PLM_ACT_ROW_BYTES(a->act, a->n_in);
+    float v;
+    if (a->act == PLM_ACT_F32) {
+        memcpy(&v, row + (uint64_t)i * 4, 4);
+        return (double)v;
+    }
+    memcpy(&v, row + PLM_ACT_Q8_D(a->n_in) + i / 32 * 4, 4);
+    return (double)v * (double)(int8_t)row[i];
+}
+
+// The bound grows with the terms: n additions of rounded products, each within 2^-24 of the sum of
+// magnitudes.
+static bool matmul_near(struct conf_case *c)
+{
+    const struct plm_matmul_args *a = (const void *)c->args;
+    const uint8_t *w = DATA(uint8_t, matmul, weight), *x = DATA(uint8_t, matmul, x);
+    const float *got = DATA(float, matmul, dst), *old = INITIAL(float, matmul, dst);
+    const float *bias = DATA(float, matmul, bias);
+    for (uint32_t r = 0; r < a->rows && r < 4; r++)
+        for (uint32_t o = 0; o < a->n_out; o++) {
+            double sum = 0, size = 0;
+            for (uint32_t i = 0; i < a->n_in; i++) {
+                double term = weight_at(a, w, o, i) * act_at(a, x, r, i);
+                sum += term;
+                size += fabs(term);
+            }
+            sum += bias != NULL ? (double)bias[o] : 0.0;
+            sum += a->add ? (double)old[(uint64_t)r * a->ld_dst + o] : 0.0;
+            double diff = fabs(sum - (double)got[(uint64_t)r * a->ld_dst + o]);
+            // A Q4_1 block adds m * ds, which may be large against the sum of decoded products.
+            if (!(diff <= 3e-6 * size + 1e-6 * fabs(sum) + 1e-5)) {
+                printf("FAIL %s: [%u][%u] off by %g of %g\n", c->label, r, o, diff, size);
+                return false;
+            }
+        }
+    return true;
+}
+
+static bool norm_near(struct conf_case *c)
+{
+    const struct plm_rms_norm_args *a = (const void *)c->args;
+    const float *x = INITIAL(float, rms_norm, x), *add = DATA(float, rms_norm, residual);
+    const float *w = DATA(float, rms_norm, weight), *got = DATA(float, rms_norm, dst_f32);
+    for (uint32_t r = 0; got != NULL && r < a->rows; r++) {
+        double sum = 0;
+        uint64_t base = (uint64_t)r * a->n;
+        for (uint32_t i = 0; i < a->n; i++) {
+            double v = (double)x[base + i] + (add != NULL ? (double)add[base + i] : 0.0);
+            sum += v * v;
+        }
+        double factor = 1.0 / sqrt(sum / a->n + (double)a->eps);
+        for (uint32_t i = 0; i < a->n; i++) {
+            double v = (double)x[base + i] + (add != NULL ? (double)add[base + i] : 0.0);
+            double want = v * factor * (double)w[i];
+            if (!(fabs(want - (double)got[base + i]) <= 1e-6 * fabs(want) + 1e-6)) {
+                printf("FAIL %s: [%u][%u] %g, not %g\n", c->label, r, i, (double)got[base + i],
+                       want);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool silu_near(struct conf_case *c)
+{
+    const struct plm_silu_mul_args *a = (const void *)c->args;
+    const float *gate = DATA(float, silu_mul, gate), *up = DATA(float, silu_mul, up);
+    const float *got = DATA(float, silu_mul, dst_f32);
+    for (uint64_t i = 0; got != NULL && i < (uint64_t)a->rows * a->n; i++) {
+        uint64_t k = i / a->n * a->ld + i % a->n;
+        double g = (double)gate[k], want = g / (1.0 + exp(-g)) * (double)up[k];
+        if (isnan(want) || isinf(want) || fabs(g) > 80.0)
+            continue; // exp is clamped there
+        if (!(fabs(want - (double)got[i]) <= 1e-6 * fabs(want) + 1e-37)) {
+            printf("FAIL %s: silu(%g) * %g = %g, not %g\n", c->label, g, (double)up[k],
+                   (double)got[i], want);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool quantize_near(struct conf_case *c)
+{
+    const struct plm_quantize_args *a = (const void *)c->args;
+    const float *x = DATA(float, quantize, x);
+    const uint8_t *q = DATA(uint8_t, quantize, dst);
+    for (uint64_t i = 0; i < (uint64_t)a->rows * a->n; i++) {
+        const uint8_t *row = q + i / a->n * PLM_ACT_Q8_ROW_BYTES(a->n);
+        uint32_t k = (uint32_t)(i % a->n), b = k / 32;
+        const float *block = x + i / a->n * a->n + (uint64_t)b * 32;
+        float d, ds, top = 0;
+        int16_t s[2];
+        bool bad = false;
+        int32_t sum[2] = {0, 0};
+        for (int j = 0; j < 32; j++) {
+            bad = bad || !isfinite(block[j]);
+            top = fabsf(block[j]) > top ? fabsf(block[j]) : top;
+            sum[j / 16] += (int8_t)row[b * 32 + (uint32_t)j];
+        }
+        memcpy(&d, row + PLM_ACT_Q8_D(a->n) + b * 4, 4);
+        memcpy(s, row + PLM_ACT_Q8_S(a->n) + b * 4, 4);
+        memcpy(&ds, row + PLM_ACT_Q8_DS(a->n) + b * 4, 4);
+        double near = fabs((double)d * (int8_t)row[k] - (double)x[i]);
+        double step = top < 1e-30f ? 1e-30 : (double)top / 127.0 * 0.50001;
+        bool ok = s[0] == sum[0] && s[1] == sum[1];
+        ok = ok && (bad ? isnan(d) && isnan(ds) : near <= step && ds == d * (float)(s[0] + s[1]));
+        if (!ok) {
+            printf("FAIL %s: element %llu, %g as %d * %g, sums %d %d\n", c->label,
+                   (unsigned long long)i, (double)x[i], (int8_t)row[k], (double)d, s[0], s[1]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static double kv_at(const uint8_t *base, uint64_t i, uint32_t type)
+{
+    if (type == PLM_TYPE_F32)
+        return (double)((const float *)(const void *)base)[i];
+    return (double)plm_f16_to_f32(((const uint16_t *)(const void *)base)[i]);
+}
+
+// Softmax over all positions at once, in double.
+static bool attention_near(struct conf_case *c)
+{
+    const struct plm_attention_args *a = (const void *)c->args;
+    const int32_t *pos = DATA(int32_t, attention, pos), *seq = DATA(int32_t, attention, seq);
+    const uint64_t *tables = DATA(uint64_t, attention, tables);
+    const float *q = DATA(float, attention, q), *got = DATA(float, attention, dst);
+    const uint32_t dim = a->head_dim, group = a->heads / a->kv_heads;
+    for (uint32_t u = 0; u < a->rows * a->heads; u++) {
+        uint32_t r = u / a->heads, h = u % a->heads, kvh = h / group;
+        double p[6 * 16], out[256] = {0}, top = -INFINITY, sum = 0;
+        for (int phase = 0; phase < 2; phase++)
+            for (uint32_t t = 0; t <= (uint32_t)pos[r]; t++) {
+                const uint8_t *layer =
+                    PLM_PTR(const uint8_t,
+                            tables[(uint32_t)seq[r] * a->table_stride + t / 16] + a->layer_offset);
+                uint64_t kb = (uint64_t)kvh * 16 * dim,
+                         vb = (uint64_t)(a->kv_heads + kvh) * 16 * dim;
+                if (phase == 0) {
+                    p[t] = 0;
+                    for (uint32_t d = 0; d < dim; d++)
+                        p[t] += (double)q[(uint64_t)r * a->ld_q + h * dim + d] *
+                                kv_at(layer, kb + (uint64_t)d * 16 + t % 16, a->kv_type);
+                    p[t] *= (double)a->scale;
+                    top = p[t] > top ? p[t] : top;
+                    continue;
+                }
+                double e = exp(p[t] - top);
+                sum += e;
+                for (uint32_t d = 0; d < dim; d++)
+                    out[d] += e * kv_at(layer, vb + (uint64_t)(t % 16) * dim + d, a->kv_type);
+            }
+        for (uint32_t d = 0; d < dim; d++) {
+            double want = out[d] / sum, v = (double)got[(uint64_t)u * dim + d];
+            if (!(fabs(want - v) <= 5e-6 * fabs(want) + 2e-5)) {
+                printf("FAIL %s: row %u head %u dim %u: %g, not %g\n", c->label, r, h, d, v, want);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool rope_near(struct conf_case *c)
+{
+    const struct plm_rope_args *a = (const void *)c->args;
+    const float *x = INITIAL(float, rope, x), *got = DATA(float, rope, x);
+    const float *table = DATA(float, rope, table);
+    for (uint32_t r = 0; r < a->rows; r++)
+        for (uint32_t e = 0; e < a->ld; e++) {
+            uint32_t d = e % a->head_dim, half = a->dims / 2;
+            uint64_t base = (uint64_t)r * a->ld + e, other = base;
+            bool neox = a->mode == PLM_ROPE_NEOX, second = neox ? d >= half : d % 2;
+            double want = (double)x[base];
+            if (e < a->heads * a->head_dim && d < a->dims) {
+                uint32_t i = neox ? d % half : d / 2;
+                other =
+                    neox ? (second ? base - half : base + half) : (second ? base - 1 : base + 1);
+                double cs = (double)table[(uint64_t)r * a->dims + i * 2];
+                double sn = (double)table[(uint64_t)r * a->dims + i * 2 + 1];
+                want = want * cs + (second ? 1 : -1) * (double)x[other] * sn;
+            }
+            if (!(fabs(want - (double)got[base]) <= 1e-6 * (1 + fabs(want)))) {
+                printf("FAIL %s: row %u element %u\n", c->label, r, e);
+                return false;
+            }
+        }
+    return true;
+}
+
+static bool table_near(struct conf_case *c)
+{
+    const struct plm_rope_table_args *a = (const void *)c->args;
+    const int32_t *pos = DATA(int32_t, rope_table, pos);
+    const float *f = DATA(float, rope_table, factors), *got = DATA(float, rope_table, dst);
+    for (uint32_t i = 0; i < a->rows * a->dims / 2; i++) {
+        uint32_t k = i % (a->dims / 2);
+        double angle = pos[i / (a->dims / 2)] * exp(-2.0 * k / a->dims * log((double)a->base));
+        angle = angle * (double)a->freq_scale / (f != NULL ? (double)f[k] : 1.0);
+        if (!(fabs(cos(angle) - (double)got[i * 2]) < 1e-7 * 2) ||
+            !(fabs(sin(angle) - (double)got[i * 2 + 1]) < 1e-7 * 2)) {
+            printf("FAIL %s: entry %u\n", c->label, i);
+            return false;
+        }
+    }
+    return true;
+}
+
+// exp within 1.5 units of the last place over its whole range.
+static bool exp_near(void)
+{
+    double worst = 0;
+    for (float x = -87.0f; x <= 88.0f; x += 0.00037f) {
+        double want = exp((double)x), diff = fabs((double)plm_expf(x) - want);
+        double ulp = ldexp(1.0, ilogb(want) - 23);
+        worst = diff / ulp > worst ? diff / ulp : worst;
+    }
+    bool ok = worst < 1.5 && plm_expf(0.0f) == 1.0f && isnan(plm_expf(NAN)) &&
+              plm_expf(-INFINITY) > 0.0f && plm_expf(-INFINITY) < 2e-38f;
+    if (!ok)
+        printf("FAIL exp: %g units of the last place\n", worst);
+    return ok;
+}
+
+// All 65,536 halves there and back, and halfway points.
+static bool half_near(void)
+{
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = plm_f16_to_f32((uint16_t)h), next = plm_f16_to_f32((uint16_t)(h + 1));
+        uint16_t back = plm_f32_to_f16(f);
+        bool nan = (h & 0x7fff) > 0x7c00;
+        if (nan ? !isnan(f) || (back & 0x7fff) <= 0x7c00 : back != h)
+            goto wrong;
+        if ((h & 0x7fff) >= 0x7bff)
+            continue;
+        // Halfway goes to the even neighbour, a little beyond it away from zero.
+        float mid = f + (next - f) / 2;
+        uint16_t beyond = plm_f32_to_f16(nextafterf(mid, mid < 0 ? -INFINITY : INFINITY));
+        if (plm_f32_to_f16(mid) != (h % 2 == 0 ? h : h + 1) || beyond != h + 1)
+            goto wrong;
+        continue;
+    wrong:
+        printf("FAIL half %#x\n", h);
+        return false;
+    }
+    return plm_f32_to_f16(65519.99f) == 0x7bff && plm_f32_to_f16(65520.0f) == 0x7c00;
+}
+
+int conf_doubles(struct conf_rng *rng, int rounds)
+{
+    static const struct {
+        enum plm_op op;
+        bool (*near)(struct conf_case *c);
+    } list[] = {
+        {PLM_OP_MATMUL, matmul_near},       {PLM_OP_RMS_NORM, norm_near},
+        {PLM_OP_SILU_MUL, silu_near},       {PLM_OP_QUANTIZE, quantize_near},
+        {PLM_OP_ATTENTION, attention_near}, {PLM_OP_ROPE, rope_near},
+        {PLM_OP_ROPE_TABLE, table_near},
+    };
+    struct conf_target reference;
+    int failures = !exp_near() + !half_near();
+    if (conf_target_open("reference", &reference) != 0)
+        return 1;
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        for (int n = 0; n < rounds; n++) {
+            struct conf_case c;
+            conf_make(&c, list[i].op, rng);
+            bool ok = reference.run(&reference, &c, rng) == 0 && list[i].near(&c);
+            conf_end(&c);
+            failures += !ok;
+            if (!ok)
+                break;
+        }
+    return failures;
+}
+
+// Rows [0, rows) of one product together against each row alone.
+static bool rows_agree(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
+{
+    struct plm_matmul_args a;
+    memcpy(&a, c->args, sizeof a);
+    struct conf_buf *x = at(c, offsetof(struct plm_matmul_args, x));
+    struct conf_buf *dst = at(c, offsetof(struct plm_matmul_args, dst));
+    uint64_t x_bytes = PLM_ACT_ROW_BYTES(a.act, a.n_in), row = (uint64_t)a.ld_dst * 4;
+    uint8_t *all = malloc(dst->bytes);
+    bool ok = all != NULL && t->run(t, c, rng) == 0;
+    if (ok)
+        memcpy(all, dst->data, dst->bytes);
+    uint32_t rows = a.rows;
+    a.rows = 1;
+    memcpy(c->args, &a, sizeof a);
+    for (uint32_t r = 0; ok && r < rows; r++) {
+        memcpy(x->data, x->initial + r * x_bytes, x_bytes);
+        memcpy(dst->data, dst->initial + r * row, row);
+        ok = t->run(t, c, rng) == 0 && memcmp(dst->data, all + r * row, row) == 0;
+        if (!ok)
+            printf("FAIL %s: row %u of %u alone differs on %s\n", c->label, r, rows, t->name);
+    }
+    free(all);
+    return ok;
+}
+
+int conf_rows(struct conf_target *t, struct conf_rng *rng)
+{
+    int failures = 0;
+    for (int i = 0; i < 60; i++) {
+        struct conf_case c;
+        conf_make(&c, PLM_OP_MATMUL, rng);
+        failures += !rows_agree(t, &c, rng);
+        conf_end(&c);
+    }
+    return failures;
+}
+
+static bool read_file(const char *folder, const char *name, const char *ext, void *out,
+                      size_t bytes)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.%s", folder, name, ext);
+    FILE *f = fopen(path, "rb");
+    bool ok = f != NULL && fread(out, 1, bytes, f) == bytes && fgetc(f) == EOF;
+    if (f != NULL)
+        fclose(f);
+    if (!ok)
+        printf("FAIL %s: not %zu bytes\n", path, bytes);
+    return ok;
+}
+
+#define GOLDEN_BLOCKS 64u
+
+// The blocks as a matrix of `rows` rows, packed and read back by get_rows.
+static bool quants_agree(struct conf_target *t, const char *name, enum plm_type type,
+                         uint32_t per_block, const char *folder, uint32_t rows)
+{
+    uint32_t n_in = per_block * GOLDEN_BLOCKS / rows;
+    uint64_t file_bytes = conf_file_bytes(type, (uint64_t)per_block * GOLDEN_BLOCKS);
+    struct plm_get_rows_args a = {
+        .type = type, .rows = rows, .n_in = n_in, .n_out = rows, .scale = 1.0f};
+    struct conf_rng rng = {rows};
+    struct conf_case c;
+    static float want[256 * GOLDEN_BLOCKS];
+    conf_begin(&c, PLM_OP_GET_ROWS, sizeof a);
+    uint8_t *raw = (uint8_t *)(uintptr_t)conf_weight(&c, offsetof(struct plm_get_rows_args, weight),
+                                                     type, n_in, rows, &rng);
+    bool ok = read_file(folder, name, "blk", raw, file_bytes) &&
+              read_file(folder, name, "f32", want, (size_t)per_block * GOLDEN_BLOCKS * 4);
+    plm_cpu_weight_pack(type, n_in, rows, 0, rows, raw, c.buf[0].data);
+    int32_t *tokens =
+        conf_input(&c, offsetof(struct plm_get_rows_args, tokens), (uint64_t)rows * 4);
+    for (uint32_t i = 0; i < rows; i++)
+        tokens[i] = (int32_t)i;
+    float *dst =
+        conf_output(&c, offsetof(struct plm_get_rows_args, dst), (uint64_t)rows * n_in * 4);
+    memcpy(c.args, &a, sizeof a);
+    conf_ready(&c);
+    ok = ok && t->run(t, &c, &rng) == 0;
+    if (ok && memcmp(dst, want, (size_t)per_block * GOLDEN_BLOCKS * 4) != 0) {
+        printf("FAIL quants: %s as %u rows differs from its decoded values on %s\n", name, rows,
+               t->name);
+        ok = false;
+    }
+    conf_end(&c);
+    return ok;
+}
+
+int conf_quants(struct conf_target *t, const char *folder)
+{
+    static const struct {
+        const char *name;
+        enum plm_type type;
+        uint32_t per_block;
+    } list[] = {
+        {"f32", PLM_TYPE_F32, 32},    {"f16", PLM_TYPE_F16, 32},    {"bf16", PLM_TYPE_BF16, 32},
+        {"q8_0", PLM_TYPE_Q8_0, 32},  {"q4_0", PLM_TYPE_Q4_0, 32},  {"q4_1", PLM_TYPE_Q4_1, 32},
+        {"q4_k", PLM_TYPE_Q4_K, 256}, {"q6_k", PLM_TYPE_Q6_K, 256},
+    };
+    int failures = 0, run = 0;
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+        for (uint32_t rows = 1; rows <= GOLDEN_BLOCKS; rows *= 2, run++)
+            failures +=
+                !quants_agree(t, list[i].name, list[i].type, list[i].per_block, folder, rows);
+    printf("quants: %d shapes of %zu types, %d failed\n", run, sizeof list / sizeof list[0],
+           failures);
+    return failures;
+}

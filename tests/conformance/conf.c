@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases: buffers, sentinels, comparison.
+#include "tests/conformance/conf.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/layout.h"
+#include "backends/cpu/refs.h"
+
+#define GUARD_BYTES 256u
+#define GUARD       0x5au
+#define POISON      0xffu // as float32 and float16 a NaN, as an address out of range
+
+uint32_t conf_u32(struct conf_rng *rng)
+{
+    // splitmix64: small and good enough to draw shapes and values.
+    uint64_t z = rng->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (uint32_t)(z ^ z >> 31);
+}
+
+uint32_t conf_below(struct conf_rng *rng, uint32_t n)
+{
+    return (uint32_t)((uint64_t)conf_u32(rng) * n >> 32);
+}
+
+uint32_t conf_range(struct conf_rng *rng, uint32_t lo, uint32_t hi)
+{
+    return lo + conf_below(rng, hi - lo + 1);
+}
+
+float conf_normal(struct conf_rng *rng)
+{
+    double sum = -6.0;
+    for (int i = 0; i < 12; i++)
+        sum += conf_u32(rng) / 4294967296.0;
+    return (float)sum;
+}
+
+static void *must(void *p)
+{
+    if (p == NULL) {
+        fprintf(stderr, "conformance: out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static struct conf_buf *add_buf(struct conf_case *c, size_t field, uint64_t bytes)
+{
+    if (c->n_bufs == CONF_BUFFERS)
+        must(NULL);
+    struct conf_buf *b = &c->buf[c->n_bufs++];
+    uint64_t total = (bytes + 2 * GUARD_BYTES + 63) / 64 * 64;
+    *b = (struct conf_buf){.bytes = bytes, .field = (uint32_t)field, .reloc = -1};
+    b->block = must(aligned_alloc(64, total));
+    b->data = b->block + GUARD_BYTES;
+    memset(b->block, GUARD, total);
+    b->initial = must(malloc(bytes + 1));
+    return b;
+}
+
+void conf_begin(struct conf_case *c, enum plm_op op, size_t args_bytes)
+{
+    memset(c, 0, sizeof *c);
+    c->op = op;
+    c->args_bytes = args_bytes;
+}
+
+void *conf_input(struct conf_case *c, size_t field, uint64_t bytes)
+{
+    return add_buf(c, field, bytes)->data;
+}
+
+void *conf_output(struct conf_case *c, size_t field, uint64_t bytes)
+{
+    struct conf_buf *b = add_buf(c, field, bytes);
+    b->out = true;
+    memset(b->data, POISON, bytes);
+    return b->data;
+}
+
+void *conf_inout(struct conf_case *c, size_t field, uint64_t bytes)
+{
+    struct conf_buf *b = add_buf(c, field, bytes);
+    b->out = true;
+    return b->data;
+}
+
+void *conf_output_bits(struct conf_case *c, size_t field, uint64_t bytes)
+{
+    void *data = conf_output(c, field, bytes);
+    c->buf[c->n_bufs - 1].bits = true;
+    return data;
+}
+
+uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int into)
+{
+    struct conf_buf *b = add_buf(c, field, count * 8);
+    b->reloc = into;
+    return (uint64_t *)(void *)b->data;
+}
+
+uint64_t conf_file_bytes(enum plm_type type, uint64_t values)
+{
+    struct plm_panel_type t;
+    return plm_panel_type_of(type, &t) ? values / t.block * t.file_bytes : 0;
+}
+
+static void put_f16(uint8_t *p, float v)
+{
+    uint16_t h = plm_f32_to_f16(v);
+    memcpy(p, &h, 2);
+}
+
+uint64_t conf_random_blocks(enum plm_type type, uint64_t values, uint8_t *out, struct conf_rng *rng)
+{
+    uint64_t bytes = conf_file_bytes(type, values);
+    struct plm_panel_type t = {1, 0, 0, 0};
+    plm_panel_type_of(type, &t);
+    for (uint64_t i = 0; i < bytes; i++)
+        out[i] = (uint8_t)conf_u32(rng);
+    for (uint64_t b = 0; b < values / t.block; b++) {
+        uint8_t *p = out + b * t.file_bytes;
+        float v = conf_normal(rng) * 0.05f;
+        if (conf_below(rng, 50) == 0)
+            v *= 1e-6f; // a subnormal half
+        switch (type) {
+        case PLM_TYPE_F32: memcpy(p, &v, 4); break;
+        case PLM_TYPE_F16: put_f16(p, v); break;
+        case PLM_TYPE_BF16: {
+            uint16_t h = (uint16_t)(plm_f32_bits(v) >> 16);
+            memcpy(p, &h, 2);
+            break;
+        }
+        case PLM_TYPE_Q6_K: put_f16(p + 208, v * 0.01f); break;
+        case PLM_TYPE_Q4_K: put_f16(p + 2, conf_normal(rng) * 0.01f); // fall through
+        case PLM_TYPE_Q8_0:
+        case PLM_TYPE_Q4_0: put_f16(p, v); break;
+        default:
+            put_f16(p, v);
+            put_f16(p + 2, conf_normal(rng) * 0.5f);
+            break;
+        }
+    }
+    return bytes;
+}
+
+const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type, uint32_t n_in,
+                           uint32_t n_out, struct conf_rng *rng)
+{
+    struct plm_weight_layout layout;
+    if (plm_cpu_weight_layout(type, n_in, n_out, &layout) != PLM_OK)
+        must(NULL);
+    struct conf_buf *b = add_buf(c, field, layout.bytes);
+    free(b->initial);
+    b->weight = true;
+    b->initial = must(malloc((uint64_t)layout.row_bytes_in * n_out));
+    conf_random_blocks(type, (uint64_t)n_in * n_out, b->initial, rng);
+    memset(b->data, POISON, layout.bytes);
+    for (uint32_t row = 0; row < n_out;) { // in uneven steps, as a loader might
+        uint32_t rows = PLM_PANEL_ROWS * conf_range(rng, 1, 3);
+        rows = rows < n_out - row ? rows : n_out - row;
+        plm_cpu_weight_pack(type, n_in, n_out, row, rows,
+                            b->initial + (uint64_t)row * layout.row_bytes_in, b->data);
+        row += rows;
+    }
+    return b->initial;
+}
+
+void conf_ready(struct conf_case *c)
+{
+    for (int i = 0; i < c->n_bufs; i++)
+        if (!c->buf[i].weight)
+            memcpy(c->buf[i].initial, c->buf[i].data, c->buf[i].bytes);
+}
+
+void conf_end(struct conf_case *c)
+{
+    for (int i = 0; i < c->n_bufs; i++) {
+        free(c->buf[i].block);
+        free(c->buf[i].initial);
+    }
+    c->n_bufs = 0;
+}
+
+uint32_t conf_units(enum plm_op op, const void *args)
+{
+    switch (op) {
+#define PLM_OP(NAME, name, units, tolerance)                                                       \
+    case PLM_OP_##NAME: {                                                                          \
+        const struct plm_##name##_args *a = args;                                                  \
+        return units;                                                                              \
+    }
+#include "kernels/ops.def"
+#undef PLM_OP
+    default: return 0;
+    }
+}
+
+double conf_tolerance(enum plm_op op)
+{
+    static const double list[] = {
+#define PLM_OP(NAME, name, units, tolerance) tolerance,
+#include "kernels/ops.def"
+#undef PLM_OP
+    };
+    return list[op];
+}
+
+const char *conf_op_name(enum plm_op op)
+{
+    static const char *const list[] = {
+#define PLM_OP(NAME, name, units, tolerance) #name,
+#include "kernels/ops.def"
+#undef PLM_OP
+    };
+    return list[op];
+}
+
+// Puts the buffers back to their state before a run.
+static void reset(struct conf_case *c)
+{
+    for (int i = 0; i < c->n_bufs; i++)
+        if (!c->buf[i].weight)
+            memcpy(c->buf[i].data, c->buf[i].initial, c->buf[i].bytes);
+}
+
+static bool guards_hold(const struct conf_case *c, const char *who)
+{
+    for (int i = 0; i < c->n_bufs; i++) {
+        const struct conf_buf *b = &c->buf[i];
+        for (uint32_t g = 0; g < GUARD_BYTES; g++)
+            if (b->block[g] != GUARD || b->data[b->bytes + g] != GUARD) {
+                printf("FAIL %s: %s wrote outside buffer %d (field %u)\n", c->label, who, i,
+                       b->field);
+                return false;
+            }
+        if (!b->out && !b->weight && b->reloc < 0 && memcmp(b->data, b->initial, b->bytes) != 0) {
+            printf("FAIL %s: %s changed its input %d\n", c->label, who, i);
+            return false;
+        }
+    }
+    return true;
+}
+
+// Floats of the same value, or both NaN; bits otherwise.
+static bool same(const uint8_t *a, const uint8_t *b, bool bits)
+{
+    float x, y;
+    memcpy(&x, a, 4);
+    memcpy(&y, b, 4);
+    return memcmp(a, b, 4) == 0 || (!bits && isnan(x) && isnan(y));
+}
+
+static bool compare(const struct conf_target *t, const struct conf_case *c,
+                    const struct conf_buf *b, const uint8_t *want, const uint8_t *got)
+{
+    double limit = t->bit_equal ? 0.0 : conf_tolerance(c->op), top = 0.0;
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i + 4 <= b->bytes; i += 4) {
+        float v;
+        memcpy(&v, want + i, 4);
+        top = isfinite(v) && fabs((double)v) > top ? fabs((double)v) : top;
+    }
+    for (uint64_t i = 0; i + 4 <= b->bytes; i += 4) {
+        float x, y;
+        if (same(want + i, got + i, b->bits))
+            continue;
+        memcpy(&x, want + i, 4);
+        memcpy(&y, got + i, 4);
+        if (limit > 0.0 && fabs((double)x - (double)y) <= limit * top)
+            continue;
+        if (wrong++ < 3)
+            printf("FAIL %s: field %u word %llu: reference %a, %s %a\n", c->label, b->field,
+                   (unsigned long long)(i / 4), (double)x, t->name, (double)y);
+    }
+    if (b->bytes % 4 != 0 && memcmp(want + b->bytes / 4 * 4, got + b->bytes / 4 * 4, b->bytes % 4))
+        wrong++;
+    return wrong == 0;
+}
+
+bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
+{
+    struct conf_target reference;
+    uint8_t *want[CONF_BUFFERS] = {NULL};
+    bool ok = conf_target_open("reference", &reference) == 0;
+    reset(c);
+    ok = ok && reference.run(&reference, c, rng) == 0 && guards_hold(c, "the reference");
+    for (int i = 0; i < c->n_bufs; i++)
+        if (c->buf[i].out) {
+            want[i] = must(malloc(c->buf[i].bytes));
+            memcpy(want[i], c->buf[i].data, c->buf[i].bytes);
+        }
+    reset(c);
+    if (ok && t->run(t, c, rng) != 0) {
+        printf("FAIL %s: %s could not run it\n", c->label, t->name);
+        ok = false;
+    }
+    ok = ok && guards_hold(c, t->name);
+    for (int i = 0; i < c->n_bufs; i++) {
+        if (c->buf[i].out)
+            ok = compare(t, c, &c->buf[i], want[i], c->buf[i].data) && ok;
+        free(want[i]);
+    }
+    return ok;
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conformance: a case is one dispatch (op, arguments, buffers) that can run on the reference and on
+// a target and is then compared. Buffers stand between sentinels; outputs start poisoned.
+#ifndef PLM_TESTS_CONF_H
+#define PLM_TESTS_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/backend.h"
+
+#define CONF_BUFFERS 12
+
+struct conf_buf {
+    uint8_t *block; // guard, data, guard
+    uint8_t *data;
+    uint8_t *initial; // contents before a run
+    uint64_t bytes;
+    uint64_t device; // address on the target while a case runs there
+    uint32_t field;  // offset of its address in the arguments; UINT32_MAX: none
+    int reloc;       // >= 0: 64-bit words are offsets into that buffer, made addresses for a run
+    bool out;        // compared afterwards
+    bool bits;       // not floats: NaN patterns must match too
+    // A weight: initial holds the file's bytes, data the packed image.
+    bool weight;
+};
+
+struct conf_case {
+    enum plm_op op;
+    uint8_t args[128];
+    size_t args_bytes;
+    struct conf_buf buf[CONF_BUFFERS];
+    int n_bufs;
+    char label[160];
+};
+
+// Deterministic draws.
+struct conf_rng {
+    uint64_t state;
+};
+uint32_t conf_u32(struct conf_rng *rng);
+uint32_t conf_below(struct conf_rng *rng, uint32_t n);               // 0 .. n-1
+uint32_t conf_range(struct conf_rng *rng, uint32_t lo, uint32_t hi); // lo .. hi
+float conf_normal(struct conf_rng *rng);
+
+// What runs a case. run leaves the outputs in buf[].data.
+struct conf_target {
+    const char *name;
+    int (*run)(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
+    void *impl;
+    bool bit_equal; // of the reference's numerics class
+};
+
+// Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels
+// directly, "backend:NAME" goes through the backend's list. 0, 77 (not on this machine) or 1.
+int conf_target_open(const char *name, struct conf_target *ret);
+void conf_target_close(struct conf_target *t);
+
+// Building a case. The returned data is filled by the caller.
+void conf_begin(struct conf_case *c, enum plm_op op, size_t args_bytes);
+void *conf_input(struct conf_case *c, size_t field, uint64_t bytes);
+void *conf_output(struct conf_case *c, size_t field, uint64_t bytes); // poisoned
+void *conf_inout(struct conf_case *c, size_t field, uint64_t bytes);
+void *conf_output_bits(struct conf_case *c, size_t field, uint64_t bytes);
+// 64-bit offsets into the buffer with index `into`.
+uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int into);
+// Random weight of a type; returns the file's bytes.
+const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type, uint32_t n_in,
+                           uint32_t n_out, struct conf_rng *rng);
+void conf_ready(struct conf_case *c); // after the inputs are filled
+void conf_end(struct conf_case *c);
+uint32_t conf_units(enum plm_op op, const void *args);
+double conf_tolerance(enum plm_op op);
+const char *conf_op_name(enum plm_op op);
+
+// Runs on the reference and on the target and compares; prints the first differences.
+bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
+
+// Random cases of every op. The case must be ended by the caller.
+void conf_make(struct conf_case *c, enum plm_op op, struct conf_rng *rng);
+// Reference against double precision; number of failures.
+int conf_doubles(struct conf_rng *rng, int rounds);
+// Rows of a product alone and together; number of failures.
+int conf_rows(struct conf_target *t, struct conf_rng *rng);
+// Golden blocks through pack and get_rows; number of failures.
+int conf_quants(struct conf_target *t, const char *folder);
+// Random raw blocks of n values of a type.
+uint64_t conf_random_blocks(enum plm_type type, uint64_t values, uint8_t *out,
+                            struct conf_rng *rng);
+// Bytes in the file of n values, 0: not a weight type.
+uint64_t conf_file_bytes(enum plm_type type, uint64_t values);
+
+#endif
