@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options that every command which starts an engine shares.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/files.h"
 #include "tools/opts.h"
 
 #define IN_OPTS(field)  offsetof(struct plm_engine_flags, opts.field)
@@ -72,35 +72,11 @@ void plm_engine_flags_init(struct plm_engine_flags *flags)
 
 struct plm_opt_group plm_engine_flags_group(struct plm_engine_flags *flags)
 {
-    return (struct plm_opt_group){"model and memory", engine_table, flags};
+    return (struct plm_opt_group){PLM_ENGINE_FLAGS_TITLE, engine_table, flags};
 }
 
 // Templates are a few KiB; the largest known one is 21 KiB.
 #define TEMPLATE_MAX_BYTES (1024 * 1024)
-
-static char *read_text(const char *path, const char *command)
-{
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        fprintf(stderr, "plimsoll %s: --chat-template-file: %s: %s\n", command, path,
-                strerror(errno));
-        return NULL;
-    }
-    char *text = malloc(TEMPLATE_MAX_BYTES + 1);
-    size_t n = text != NULL ? fread(text, 1, TEMPLATE_MAX_BYTES + 1, file) : 0;
-    bool bad = text == NULL || ferror(file) || n > TEMPLATE_MAX_BYTES || memchr(text, '\0', n);
-    fclose(file);
-    if (bad) {
-        fprintf(stderr,
-                "plimsoll %s: --chat-template-file: %s: not a readable text of at most "
-                "1 MiB\n",
-                command, path);
-        free(text);
-        return NULL;
-    }
-    text[n] = '\0';
-    return text;
-}
 
 bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
 {
@@ -114,7 +90,9 @@ bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
                     command);
             return false;
         }
-        flags->template_text = read_text(flags->chat_template_file, command);
+        size_t len;
+        flags->template_text =
+            plm_file_read(command, flags->chat_template_file, NULL, TEMPLATE_MAX_BYTES, &len);
         if (flags->template_text == NULL)
             return false;
         flags->opts.chat_template = flags->template_text;

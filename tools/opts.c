@@ -100,7 +100,7 @@ static enum plm_opts_result unknown(struct use *use, const char *name, size_t le
     return wrong(use, "unknown option; see plimsoll %s --help", use->cmd->name);
 }
 
-static void range_text(const struct plm_opt *opt, char out[96])
+void plm_opts_range_text(const struct plm_opt *opt, char out[96])
 {
     out[0] = '\0';
     if (opt->min == 0 && opt->max == 0)
@@ -121,7 +121,7 @@ static bool in_range(const struct plm_opt *opt, double value)
 static enum plm_opts_result out_of_range(const struct use *use, const char *value)
 {
     char range[96];
-    range_text(use->opt, range);
+    plm_opts_range_text(use->opt, range);
     return wrong(use, "%s is out of range (%s)", value,
                  range[0] != '\0' ? range : "the number is too large");
 }
@@ -270,42 +270,6 @@ static enum plm_opts_result set(const struct use *use, const char *value)
     return wrong(use, "takes no value");
 }
 
-// Prints text with its lines indented to the help column.
-static void print_help_text(const char *text)
-{
-    for (;;) {
-        size_t len = strcspn(text, "\n");
-        printf("%28s%.*s", "", (int)len, text);
-        text += len;
-        if (*text == '\0')
-            return;
-        text++;
-        printf("\n");
-    }
-}
-
-static void print_help(const struct plm_opt_command *cmd)
-{
-    printf("usage: plimsoll %s [options]%s%s\n\n%s\n", cmd->name, cmd->operands != NULL ? " " : "",
-           cmd->operands != NULL ? cmd->operands : "", cmd->summary);
-    for (size_t g = 0; g < cmd->n_groups; g++) {
-        printf("\n%s:\n", cmd->groups[g].title);
-        for (const struct plm_opt *opt = cmd->groups[g].opts; opt->names != NULL; opt++) {
-            printf("  %s%s%s\n", opt->names, opt->arg != NULL ? " " : "",
-                   opt->arg != NULL ? opt->arg : "");
-            print_help_text(opt->help);
-            char range[96];
-            range_text(opt, range);
-            if (opt->choices != NULL)
-                printf(" [%s]", opt->choices);
-            else if (range[0] != '\0' && opt->type != PLM_OPT_BYTES)
-                printf(" [%s]", range);
-            printf("\n");
-        }
-    }
-    printf("\nBYTES take KiB, MiB, GiB and TiB.\n");
-}
-
 static enum plm_opts_result parse_option(struct use *use, int argc, char **argv, int *i)
 {
     const char *arg = argv[*i];
@@ -343,7 +307,10 @@ enum plm_opts_result plm_opts_parse(const struct plm_opt_command *cmd, int argc,
         if (!only_operands && strcmp(arg, "--") == 0) {
             only_operands = true;
         } else if (!only_operands && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0)) {
-            print_help(cmd);
+            plm_opts_print_help(cmd);
+            return PLM_OPTS_EXIT;
+        } else if (!only_operands && strcmp(arg, PLM_OPTS_MAN) == 0) {
+            plm_opts_print_man(cmd);
             return PLM_OPTS_EXIT;
         } else if (!only_operands && arg[0] == '-' && arg[1] != '\0') {
             enum plm_opts_result r = parse_option(&use, argc, argv, &i);

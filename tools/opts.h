@@ -99,6 +99,15 @@ enum plm_opts_result {
 enum plm_opts_result plm_opts_parse(const struct plm_opt_command *cmd, int argc, char **argv,
                                     const char **operands, size_t *n_operands);
 
+// What --help prints, and the command's part of the manual page, which plm_opts_parse() prints when
+// it meets PLM_OPTS_MAN. Both go to stdout.
+#define PLM_OPTS_MAN "--help-man"
+void plm_opts_print_help(const struct plm_opt_command *cmd);
+void plm_opts_print_man(const struct plm_opt_command *cmd);
+void plm_opts_print_man_group(const struct plm_opt_group *group);
+// "1 to 4096", or "" for an option without a range.
+void plm_opts_range_text(const struct plm_opt *opt, char out[96]);
+
 // The options that every command which starts an engine takes, and what they set.
 struct plm_engine_flags {
     plim_engine_opts opts;          // as plim_engine_opts_init() left them, then the options
@@ -108,6 +117,9 @@ struct plm_engine_flags {
     bool verbose;                   // -v
     char *template_text;            // what plm_engine_flags_apply() read
 };
+
+// The title of their group; the manual describes it once, apart from the commands.
+#define PLM_ENGINE_FLAGS_TITLE "model and memory"
 
 void plm_engine_flags_init(struct plm_engine_flags *flags);
 // The group for plm_opt_command.groups.

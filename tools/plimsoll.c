@@ -5,13 +5,16 @@
 
 #include "core/plimsoll.h"
 #include "tools/cmd.h"
+#include "tools/files.h"
+#include "tools/man.h"
+#include "tools/opts.h"
 
 static int cmd_version(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
     printf("plimsoll %s\n%s\n", plim_version(), plim_build_info());
-    return 0;
+    return plm_stdout_finish("version") ? 0 : 1;
 }
 
 static const struct {
@@ -20,6 +23,11 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"serve", plim_cmd_serve, "serve a model over HTTP (OpenAI-compatible)"},
+    {"run", plim_cmd_run, "answer one prompt, or chat in the terminal"},
+    {"plan", plim_cmd_plan, "print what a start would plan, without serving"},
+    {"bench", plim_cmd_bench, "measure how fast a model answers"},
+    {"inspect", plim_cmd_inspect, "print the keys and tensors of a model file"},
+    {"devices", plim_cmd_devices, "list what a model can run on"},
     {"version", cmd_version, "print the version and what was built in"},
 };
 
@@ -44,6 +52,19 @@ static int run(const char *name, int argc, char **argv)
     return 2;
 }
 
+// The manual page, from the tables that the commands parse with.
+static int print_man(void)
+{
+    plm_man_begin();
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        char *ask[] = {(char *)commands[i].name, (char *)PLM_OPTS_MAN, NULL};
+        if (commands[i].run != cmd_version)
+            commands[i].run(2, ask);
+    }
+    plm_man_end();
+    return plm_stdout_finish("help") ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -52,13 +73,15 @@ int main(int argc, char **argv)
     }
     const char *name = argv[1];
     bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (help && argc > 2 && strcmp(argv[2], "--man") == 0)
+        return print_man();
     if (help && argc > 2) {
         char *ask[] = {argv[2], "--help", NULL};
         return run(argv[2], 2, ask);
     }
     if (help) {
         usage(stdout);
-        return 0;
+        return plm_stdout_finish("help") ? 0 : 1;
     }
     if (strcmp(name, "--version") == 0)
         name = "version";

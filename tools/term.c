@@ -3,22 +3,124 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-// Log lines and progress come from several threads and share one screen line.
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static char stage[32];    // the stage shown last
-static int percent = -1;  // of that stage
-static bool line_is_open; // the cursor stands behind a progress line
+#define REDRAW_S    0.1 // ten times a second looks fluent and costs nothing
+#define PLAIN_S     10  // a log that grows by a line every ten seconds shows life and stays short
+#define SHORT_S     0.5 // quiet: stages shorter than this are not worth a line
+#define BAR_COLUMNS 30  // with all the rest the line stays under 80 columns
 
-static void end_line(void)
+// There is one stderr, so there is one of this. Log lines and progress come from several threads.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    bool quiet;
+    bool bar_is_up; // on the last line of the terminal
+    bool running;   // a stage has begun and not ended
+    char stage[32];
+    uint64_t done, total;
+    double started_s; // of the stage, monotonic
+    double drawn_s;   // when something was last written about it
+} state;
+
+static double now_s(void)
 {
-    if (line_is_open)
-        fputc('\n', stderr);
-    line_is_open = false;
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static bool has_bars(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0;
+}
+
+static void clear_bar(void)
+{
+    if (state.bar_is_up)
+        fprintf(stderr, "\r\033[K");
+    state.bar_is_up = false;
+}
+
+// Loading counts bytes; the other stages count passes, of which there are few.
+static void amount_text(char *out, size_t cap)
+{
+    const double mib = 1024.0 * 1024.0;
+    if (state.total == 0)
+        out[0] = '\0';
+    else if (state.total >= 1024 * 1024)
+        snprintf(out, cap, "%.0f of %.0f MiB", (double)state.done / mib, (double)state.total / mib);
+    else
+        snprintf(out, cap, "%" PRIu64 " of %" PRIu64, state.done, state.total);
+}
+
+static void draw_bar(double now)
+{
+    char bar[BAR_COLUMNS + 1], amount[48];
+    double part = state.total > 0 ? (double)state.done / (double)state.total : 0;
+    int full = (int)((part < 1 ? part : 1) * BAR_COLUMNS);
+    memset(bar, '.', BAR_COLUMNS);
+    memset(bar, '#', (size_t)full);
+    bar[BAR_COLUMNS] = '\0';
+    amount_text(amount, sizeof(amount));
+    fprintf(stderr, "\r\033[K%-9.12s [%s] %s  %.1f s", state.stage, bar, amount,
+            now - state.started_s);
+    state.bar_is_up = true;
+    state.drawn_s = now;
+}
+
+static void plain_line(double now)
+{
+    char amount[48];
+    amount_text(amount, sizeof(amount));
+    fprintf(stderr, "%s: %s%safter %.1f s\n", state.stage, amount, amount[0] != '\0' ? " " : "",
+            now - state.started_s);
+    state.drawn_s = now;
+}
+
+static void end_stage(double now)
+{
+    double lasted = now - state.started_s;
+    if (state.running && !has_bars() && (!state.quiet || lasted >= SHORT_S))
+        fprintf(stderr, "%s: done in %.1f s\n", state.stage, lasted);
+    state.running = false;
+}
+
+static void begin_stage(const char *stage, double now)
+{
+    snprintf(state.stage, sizeof(state.stage), "%s", stage);
+    state.started_s = now;
+    state.drawn_s = has_bars() ? 0 : now;
+    state.running = true;
+}
+
+void plm_term_progress(void *ctx, const plim_progress *progress)
+{
+    (void)ctx;
+    double now = now_s();
+    pthread_mutex_lock(&mutex);
+    if (!state.running || strncmp(state.stage, progress->stage, sizeof(state.stage) - 1) != 0) {
+        end_stage(now);
+        begin_stage(progress->stage, now);
+    }
+    state.done = progress->done;
+    state.total = progress->total;
+    if (strcmp(progress->stage, "ready") == 0) {
+        // Whoever called says what comes next.
+        state.running = false;
+        clear_bar();
+    } else if (has_bars()) {
+        bool last = progress->total > 0 && progress->done >= progress->total;
+        if (last || now - state.drawn_s >= REDRAW_S)
+            draw_bar(now);
+    } else if (now - state.drawn_s >= PLAIN_S) {
+        plain_line(now);
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 void plm_term_log(void *ctx, int level, const char *line)
@@ -26,36 +128,25 @@ void plm_term_log(void *ctx, int level, const char *line)
     (void)ctx;
     static const char *const names[] = {"error: ", "warning: ", "", ""};
     pthread_mutex_lock(&mutex);
-    end_line();
+    clear_bar();
     fprintf(stderr, "%s%s\n", level >= 0 && level < 4 ? names[level] : "", line);
     pthread_mutex_unlock(&mutex);
 }
 
-void plm_term_progress(void *ctx, const plim_progress *p)
+void plm_term_attach(plim_engine_opts *opts, bool verbose)
 {
-    (void)ctx;
-    int now = p->total > 0 ? (int)((double)p->done / (double)p->total * 100) : 0;
-    pthread_mutex_lock(&mutex);
-    bool new_stage = strcmp(stage, p->stage) != 0;
-    if (isatty(STDERR_FILENO)) {
-        if (new_stage || now != percent) {
-            fprintf(stderr, "\r%-10s %3d %%\x1b[K", p->stage, now);
-            line_is_open = true;
-        }
-    } else if (new_stage) {
-        fprintf(stderr, "%s\n", p->stage);
-    }
-    snprintf(stage, sizeof(stage), "%s", p->stage);
-    percent = now;
-    pthread_mutex_unlock(&mutex);
+    opts->log = plm_term_log;
+    opts->progress = plm_term_progress;
+    if (!verbose)
+        opts->log_level = PLIM_LOG_WARN;
+    state.quiet = !verbose;
 }
 
 void plm_term_progress_end(void)
 {
     pthread_mutex_lock(&mutex);
-    end_line();
-    stage[0] = '\0';
-    percent = -1;
+    clear_bar();
+    state.running = false;
     pthread_mutex_unlock(&mutex);
 }
 

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What long work says while it lasts: a line that moves on a terminal, plain lines elsewhere. Both
-// write to stderr, so that stdout stays for results.
+// What long work says while it lasts: on a terminal one bar that redraws itself, elsewhere plain
+// lines (a stage when it ends, and every few seconds while it lasts). All goes to stderr, so that
+// stdout stays for results. Log lines go through here too: they never land in the middle of a bar.
+//
+// Any thread may call; a lock orders them.
 #ifndef PLM_TOOLS_TERM_H
 #define PLM_TOOLS_TERM_H
+
+#include <stdbool.h>
 
 #include "core/plimsoll.h"
 
 // For plim_engine_opts.log and .progress; ctx is unused.
 void plm_term_log(void *ctx, int level, const char *line);
 void plm_term_progress(void *ctx, const plim_progress *progress);
-// Ends a line that plm_term_progress() left open.
+// Sets both in opts. Not verbose, for commands whose result is what people wait for: warnings and
+// errors only, and plain lines only for stages that last.
+void plm_term_attach(plim_engine_opts *opts, bool verbose);
+// Takes the bar away, before anything else is printed.
 void plm_term_progress_end(void);
-// A failed plim_engine_create() or plim_plan_create(), for people.
+// "plimsoll COMMAND: why": a failed call, for people.
 void plm_term_error(const char *command, int status, const plim_error *error);
 
 #endif

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rest of the pretended engine: what the subcommands beside serve call. Linked together with
+// fake_engine.c. A model path steers it: "missing" does not exist, "small" does not fit.
+#include <stdio.h>
+#include <string.h>
+
+#include "core/plimsoll.h"
+
+struct plim_plan {
+    int unused;
+};
+
+static plim_plan the_plan;
+
+static int give(const char *text, char *out, size_t cap, size_t *need)
+{
+    *need = strlen(text);
+    if (cap > 0)
+        snprintf(out, cap, "%s", text);
+    return *need > cap ? PLIM_ERR_LIMIT : PLIM_OK;
+}
+
+static int fail(plim_error *err, int status, const char *message)
+{
+    memset(err, 0, sizeof(*err));
+    err->status = status;
+    snprintf(err->message, sizeof(err->message), "%s", message);
+    return status;
+}
+
+int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
+{
+    *n = 1;
+    if (cap > 0)
+        out[0] = (plim_device_info){.id = "cpu", .name = "pretended", .total_bytes = 1 << 30};
+    return PLIM_OK;
+}
+
+int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err)
+{
+    static const char *const stages[] = {"load", "probe", "stress", "resize", "validate", "ready"};
+    if (strcmp(opts->model_path, "missing") == 0)
+        return fail(err, PLIM_ERR_NOT_FOUND, "missing: no such file");
+    for (size_t i = 0; i < 6 && opts->progress != NULL; i++) {
+        opts->progress(opts->progress_ctx, &(plim_progress){stages[i], 0, 2});
+        opts->progress(opts->progress_ctx, &(plim_progress){stages[i], 2, 2});
+    }
+    if (strcmp(opts->model_path, "small") == 0)
+        return fail(err, PLIM_ERR_OUT_OF_DEVICE, "the limit is too small; --parallel 1 works");
+    *ret = &the_plan;
+    return PLIM_OK;
+}
+
+void plim_plan_free(plim_plan *plan)
+{
+    (void)plan;
+}
+
+int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need)
+{
+    (void)plan;
+    return give("{\"object\":\"plan\"}", out, cap, need);
+}
+
+int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_t *need)
+{
+    (void)plan;
+    return give("room  1 GiB\nline  1 GiB\n", out, cap, need);
+}
+
+int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *need, plim_error *err)
+{
+    if (strcmp(path, "missing") == 0)
+        return fail(err, PLIM_ERR_NOT_FOUND, "missing: no such file");
+    return give(json ? "{\"keys\":{}}" : "keys: none", out, cap, need);
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole files, for texts that the user names on the command line. Messages go to stderr and name
+// the command and the file.
+#ifndef PLM_TOOLS_FILES_H
+#define PLM_TOOLS_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+// Reads a text of at most max_bytes from a file, or from an open stream when file is not NULL (path
+// is then only its name). The caller frees it; a NUL follows it. NULL: a message was printed.
+// Bytes that are NUL are refused, because options end at them.
+char *plm_file_read(const char *command, const char *path, FILE *file, size_t max_bytes,
+                    size_t *ret_len);
+
+// Writes a file as a whole: others see the old one or the new one, never a part. False: a message
+// was printed and the old file is untouched.
+bool plm_file_write(const char *command, const char *path, const char *text, size_t len);
+
+// After the last output of a command: whether stdout took everything (a full disk, a closed pipe).
+bool plm_stdout_finish(const char *command);
+
+#endif

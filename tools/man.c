@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/man.h"
+
+#include <stdio.h>
+
+#include "core/plimsoll.h"
+#include "tools/opts.h"
+
+// No date: the page of a version is the same whenever it is built.
+static const char begin[] =
+    ".SH NAME\n"
+    "plimsoll \\- serve and run language models within a memory plan that was measured\n"
+    ".SH SYNOPSIS\n"
+    ".B plimsoll\n"
+    ".I command\n"
+    "[\\fIoptions\\fR]\n"
+    ".br\n"
+    ".B plimsoll help\n"
+    "[\\fIcommand\\fR]\n"
+    ".br\n"
+    ".B plimsoll \\-\\-version\n"
+    ".SH DESCRIPTION\n"
+    "Plimsoll loads a language model from a GGUF file, runs its real forwards under the heaviest\n"
+    "load that it will ever allow, sizes the KV cache by what it measured, and says READY. From\n"
+    "then on it takes no more memory: a request that would cross the limit is refused before it\n"
+    "runs, with what would be admitted instead.\n"
+    ".SH COMMANDS\n";
+
+static const char end[] =
+    ".SH EXIT STATUS\n"
+    ".TP\n0\nSuccess; for \\fBserve\\fR, a drain after SIGTERM or SIGINT.\n"
+    ".TP\n1\nA failure at run time: the model can not be read, memory does not suffice, the\n"
+    "output can not be written.\n"
+    ".TP\n2\nA wrong command line; nothing was done.\n"
+    ".TP\n130\n\\fBrun\\fR with one prompt: Ctrl\\-C stopped the answer.\n"
+    ".SH EXAMPLES\n"
+    ".nf\n"
+    "plimsoll serve \\-m model.gguf \\-\\-port 8080\n"
+    "plimsoll run \\-m model.gguf \\-sys \"Answer briefly.\"\n"
+    "plimsoll run \\-m model.gguf \\-p \"Name three rivers.\" \\-\\-temp 0\n"
+    "plimsoll plan \\-m model.gguf \\-\\-memory\\-limit 2GiB \\-np 4\n"
+    "plimsoll bench \\-m model.gguf \\-\\-json\n"
+    ".fi\n";
+
+void plm_man_begin(void)
+{
+    printf(".TH PLIMSOLL 1 \"\" \"plimsoll %s\" \"User Commands\"\n%s", plim_version(), begin);
+}
+
+void plm_man_end(void)
+{
+    struct plm_engine_flags flags;
+    plm_engine_flags_init(&flags);
+    struct plm_opt_group group = plm_engine_flags_group(&flags);
+    puts(".SH MODEL AND MEMORY\nOptions of every command that starts an engine. BYTES take KiB, "
+         "MiB, GiB and TiB.");
+    plm_opts_print_man_group(&group);
+    fputs(end, stdout);
+    plm_engine_flags_finish(&flags);
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// plimsoll plan: what a start would plan, without serving.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cmd.h"
+#include "tools/files.h"
+#include "tools/opts.h"
+#include "tools/term.h"
+
+struct flags {
+    const char *plan_out;
+    bool json;
+};
+
+static const struct plm_opt table[] = {
+    PLM_OPT("--json", NULL, "print the plan as JSON instead of a table", PLM_OPT_FLAG,
+            offsetof(struct flags, json)),
+    PLM_OPT("--plan-out", "FILE", "also write the plan as JSON to a file", PLM_OPT_STRING,
+            offsetof(struct flags, plan_out)),
+    PLM_OPT_END,
+};
+
+typedef int plan_text(const plim_plan *plan, char *out, size_t cap, size_t *need);
+
+// The text of a plan with a line feed at its end; freed by the caller. NULL: a message was printed.
+static char *text_of(const plim_plan *plan, plan_text *get, size_t *ret_len)
+{
+    size_t need = 0;
+    int r = get(plan, NULL, 0, &need);
+    if (r == PLIM_OK || r == PLIM_ERR_LIMIT) {
+        char *text = malloc(need + 2);
+        r = text != NULL ? get(plan, text, need + 1, &need) : PLIM_ERR_NOMEM_HOST;
+        if (r == PLIM_OK) {
+            if (need == 0 || text[need - 1] != '\n')
+                text[need++] = '\n';
+            *ret_len = need;
+            return text;
+        }
+        free(text);
+    }
+    fprintf(stderr, "plimsoll plan: %s\n", plim_strstatus(r));
+    return NULL;
+}
+
+static bool show(const plim_plan *plan, const struct flags *flags)
+{
+    size_t json_len, len;
+    char *json = text_of(plan, plim_plan_json, &json_len);
+    if (json == NULL)
+        return false;
+    bool ok = flags->plan_out == NULL || plm_file_write("plan", flags->plan_out, json, json_len);
+    char *table_text = flags->json ? NULL : text_of(plan, plim_plan_table, &len);
+    if (flags->json)
+        fwrite(json, 1, json_len, stdout);
+    else if (table_text != NULL)
+        fwrite(table_text, 1, len, stdout);
+    ok = ok && (flags->json || table_text != NULL);
+    free(table_text);
+    free(json);
+    return plm_stdout_finish("plan") && ok;
+}
+
+static int make(struct plm_engine_flags *engine_flags, const struct flags *flags)
+{
+    plim_error err = {0};
+    plim_plan *plan = NULL;
+    plm_term_attach(&engine_flags->opts, engine_flags->verbose);
+    int r = plim_plan_create(&engine_flags->opts, &plan, &err);
+    plm_term_progress_end();
+    if (r != PLIM_OK)
+        plm_term_error("plan", r, &err);
+    bool ok = r == PLIM_OK && show(plan, flags);
+    plim_plan_free(plan);
+    return ok ? 0 : 1;
+}
+
+int plim_cmd_plan(int argc, char **argv)
+{
+    struct plm_engine_flags engine_flags;
+    struct flags flags = {0};
+    plm_engine_flags_init(&engine_flags);
+    const struct plm_opt_group groups[] = {{"output", table, &flags},
+                                           plm_engine_flags_group(&engine_flags)};
+    const struct plm_opt_command cmd = {
+        .name = "plan",
+        .summary = "Loads, measures and sizes as serve does, prints the plan and ends.",
+        .groups = groups,
+        .n_groups = 2,
+    };
+    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, NULL, NULL);
+    if (parsed != PLM_OPTS_OK)
+        return parsed == PLM_OPTS_EXIT ? 0 : 2;
+    int status = 2;
+    if (plm_engine_flags_apply(&engine_flags, "plan"))
+        status = make(&engine_flags, &flags);
+    plm_engine_flags_finish(&engine_flags);
+    return status;
+}
