@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/sched/sched_impl.h"
+
+static uint32_t blocks_of(uint32_t tokens)
+{
+    return (uint32_t)plm_div_ceil(tokens, PLM_KV_BLOCK_TOKENS);
+}
+
+// Full blocks of the prompt that a follower takes from its leader. The last token is always
+// computed by itself, since its logits are wanted.
+static uint32_t shared_blocks(const struct plm_seq *seq)
+{
+    const struct plm_seq *leader = seq->leader;
+    if (leader == NULL || leader->state != PLM_SEQ_RUNNING)
+        return 0;
+    uint32_t n = (seq->n_prompt - 1) / PLM_KV_BLOCK_TOKENS;
+    uint32_t there = leader->n_computed / PLM_KV_BLOCK_TOKENS;
+    return n < there ? n : there;
+}
+
+bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq)
+{
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(s->pool, &pool);
+    uint64_t need = blocks_of(seq->n_tokens), available = (uint64_t)pool.free + pool.cached;
+    // One more block for itself and one for each that runs: who enters is not thrown out at once.
+    uint64_t spare = s->running > 0 ? 1 + (uint64_t)s->running : 0;
+    if (need + spare <= available)
+        return true;
+    uint32_t used = shared_blocks(seq);
+    if (used == 0 && seq->use_cache && s->prefix != NULL)
+        plm_prefix_peek(s->prefix, seq->root, seq->tokens, seq->n_tokens, &used);
+    return need + spare <= available + used;
+}
+
+// ---- tables ----
+
+static void fill_table(struct plm_sched *s, uint32_t slot)
+{
+    const uint32_t *ids = plm_sched_ids(s, slot);
+    uint64_t *table = plm_sched_table(s, slot);
+    for (uint32_t b = 0; b < s->slots[slot]->n_blocks; b++)
+        table[b] = plm_kv_pool_addr(s->pool, ids[b]);
+}
+
+// Rows of the table get longer in powers of two, so that they are laid out anew a few times at
+// most. Entries past a sequence's blocks are never read.
+static void widen(struct plm_sched *s, uint32_t blocks)
+{
+    if (blocks <= s->stride)
+        return;
+    while (s->stride < blocks)
+        s->stride *= 2;
+    if (s->stride > s->max_blocks)
+        s->stride = s->max_blocks;
+    for (uint32_t slot = 0; slot < s->running; slot++)
+        fill_table(s, slot);
+}
+
+static void set_block(struct plm_sched *s, const struct plm_seq *seq, uint32_t index,
+                      uint32_t block)
+{
+    plm_sched_ids(s, seq->slot)[index] = block;
+    plm_sched_table(s, seq->slot)[index] = plm_kv_pool_addr(s->pool, block);
+}
+
+// ---- entering and leaving ----
+
+static uint32_t take_computed(struct plm_sched *s, const struct plm_seq *seq, uint32_t *ids)
+{
+    uint32_t n = shared_blocks(seq);
+    if (n > 0) {
+        const uint32_t *from = plm_sched_ids(s, seq->leader->slot);
+        for (uint32_t b = 0; b < n; b++) {
+            ids[b] = from[b];
+            plm_kv_pool_ref(s->pool, ids[b]);
+        }
+        return n;
+    }
+    if (!seq->use_cache || s->prefix == NULL)
+        return 0;
+    return plm_prefix_take(s->prefix, seq->root, seq->tokens, seq->n_tokens, ids, s->max_blocks);
+}
+
+bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
+{
+    uint32_t slot = s->running;
+    uint32_t *ids = plm_sched_ids(s, slot);
+    uint32_t need = blocks_of(seq->n_tokens);
+    uint32_t n = take_computed(s, seq, ids), computed = n;
+    for (; n < need; n++) {
+        ids[n] = plm_kv_pool_alloc(s->pool);
+        if (ids[n] == PLM_KV_NO_BLOCK) {
+            plm_kv_pool_release(s->pool, ids, n);
+            return false;
+        }
+    }
+    seq->state = PLM_SEQ_RUNNING;
+    seq->slot = slot;
+    seq->n_blocks = need;
+    seq->n_computed = computed * PLM_KV_BLOCK_TOKENS;
+    seq->n_put = computed;
+    seq->n_batch = 0;
+    if (!seq->began)
+        seq->n_cached = seq->n_computed;
+    if (s->running == 0)
+        s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
+    s->slots[slot] = seq;
+    s->running++;
+    widen(s, need);
+    fill_table(s, slot);
+    return true;
+}
+
+static void unlist_grow(struct plm_sched *s, struct plm_seq *seq)
+{
+    if (seq->grows_at == 0)
+        return;
+    struct plm_seq *last = s->grows[--s->n_grows];
+    s->grows[seq->grows_at - 1] = last;
+    last->grows_at = seq->grows_at;
+    seq->grows_at = 0;
+}
+
+void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq)
+{
+    uint32_t slot = seq->slot, last = s->running - 1;
+    plm_kv_pool_release(s->pool, plm_sched_ids(s, slot), seq->n_blocks);
+    unlist_grow(s, seq);
+    if (slot != last) {
+        struct plm_seq *moved = s->slots[last];
+        memcpy(plm_sched_ids(s, slot), plm_sched_ids(s, last), moved->n_blocks * sizeof(uint32_t));
+        memcpy(plm_sched_table(s, slot), plm_sched_table(s, last),
+               moved->n_blocks * sizeof(uint64_t));
+        moved->slot = slot;
+        s->slots[slot] = moved;
+    }
+    s->running--;
+    seq->state = PLM_SEQ_IDLE;
+    seq->n_blocks = 0;
+    seq->n_computed = 0;
+    seq->n_batch = 0;
+}
+
+// ---- growing ----
+
+void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq)
+{
+    s->grows[s->n_grows++] = seq;
+    seq->grows_at = s->n_grows;
+}
+
+void plm_sched_grow(struct plm_sched *s)
+{
+    while (s->n_grows > 0) {
+        struct plm_seq *seq = s->grows[s->n_grows - 1];
+        uint32_t block = plm_kv_pool_alloc(s->pool);
+        if (block == PLM_KV_NO_BLOCK) {
+            struct plm_seq *victim = plm_sched_youngest(s);
+            if (s->running == 1) {
+                s->stuck = seq;
+                return;
+            }
+            plm_sched_preempt(s, victim); // maybe seq itself, which leaves the list by it
+            continue;
+        }
+        unlist_grow(s, seq);
+        widen(s, seq->n_blocks + 1);
+        set_block(s, seq, seq->n_blocks++, block);
+    }
+}
+
+void plm_sched_put(struct plm_sched *s, struct plm_seq *seq)
+{
+    uint32_t full = seq->n_computed / PLM_KV_BLOCK_TOKENS;
+    const uint32_t *ids = plm_sched_ids(s, seq->slot);
+    for (; seq->n_put < full; seq->n_put++) {
+        uint32_t b = seq->n_put;
+        uint32_t parent = b == 0 ? PLM_KV_NO_BLOCK : ids[b - 1];
+        uint32_t block = plm_prefix_put(s->prefix, seq->root, parent,
+                                        seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS, ids[b]);
+        if (block != ids[b])
+            set_block(s, seq, b, block);
+    }
+}

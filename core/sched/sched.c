@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/sched/sched.h"
+
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/sched/sched_impl.h"
+
+int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
+                     struct plm_kv_pool *pool, struct plm_prefix *prefix, struct plm_sched **ret)
+{
+    struct plm_sched *s = plm_calloc(host, PLM_HOST_SCHED, 1, sizeof(*s));
+    if (s == NULL)
+        return PLM_ERR_NOMEM_HOST;
+    const uint32_t seqs = opts->max_sequences, rows = opts->batch_max_tokens;
+    s->host = host;
+    s->opts = *opts;
+    s->pool = pool;
+    s->prefix = prefix;
+    s->max_blocks = (uint32_t)plm_div_ceil(opts->max_context, PLM_KV_BLOCK_TOKENS);
+    s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
+    s->slots = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->slots));
+    s->grows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->grows));
+    s->ids = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->ids));
+    s->tables = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables));
+    s->tokens = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->tokens));
+    s->pos = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->pos));
+    s->seq = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->seq));
+    s->addrs = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->addrs));
+    s->logits_rows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_rows));
+    s->logits_seqs = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_seqs));
+    s->prefills = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->prefills));
+    if (s->slots == NULL || s->grows == NULL || s->ids == NULL || s->tables == NULL ||
+        s->tokens == NULL || s->pos == NULL || s->seq == NULL || s->addrs == NULL ||
+        s->logits_rows == NULL || s->logits_seqs == NULL || s->prefills == NULL) {
+        plm_sched_destroy(s);
+        return PLM_ERR_NOMEM_HOST;
+    }
+    *ret = s;
+    return PLM_OK;
+}
+
+void plm_sched_destroy(struct plm_sched *s)
+{
+    if (s == NULL)
+        return;
+    plm_free(s->host, s->slots);
+    plm_free(s->host, s->grows);
+    plm_free(s->host, s->ids);
+    plm_free(s->host, s->tables);
+    plm_free(s->host, s->tokens);
+    plm_free(s->host, s->pos);
+    plm_free(s->host, s->seq);
+    plm_free(s->host, s->addrs);
+    plm_free(s->host, s->logits_rows);
+    plm_free(s->host, s->logits_seqs);
+    plm_free(s->host, s->prefills);
+    plm_free(s->host, s);
+}
+
+// ---- lists ----
+
+static void list_insert_before(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq)
+{
+    seq->next = at;
+    seq->prev = at != NULL ? at->prev : list->tail;
+    if (seq->prev != NULL)
+        seq->prev->next = seq;
+    else
+        list->head = seq;
+    if (at != NULL)
+        at->prev = seq;
+    else
+        list->tail = seq;
+    list->n++;
+}
+
+static void list_remove(struct plm_seq_list *list, struct plm_seq *seq)
+{
+    if (seq->prev != NULL)
+        seq->prev->next = seq->next;
+    else
+        list->head = seq->next;
+    if (seq->next != NULL)
+        seq->next->prev = seq->prev;
+    else
+        list->tail = seq->prev;
+    seq->prev = seq->next = NULL;
+    list->n--;
+}
+
+// The youngest is preempted first, so the place is near the head.
+static void put_aside(struct plm_sched *s, struct plm_seq *seq)
+{
+    struct plm_seq *at = s->paused.head;
+    while (at != NULL && at->order < seq->order)
+        at = at->next;
+    list_insert_before(&s->paused, at, seq);
+    seq->state = PLM_SEQ_PAUSED;
+}
+
+static void release_followers(struct plm_sched *s, struct plm_seq *leader)
+{
+    while (leader->followers != NULL) {
+        struct plm_seq *seq = leader->followers;
+        leader->followers = seq->next;
+        seq->next = NULL;
+        s->followers--;
+        put_aside(s, seq);
+    }
+}
+
+void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
+{
+    struct plm_seq *leader = seq->leader;
+    seq->began = false;
+    seq->preemptions = 0;
+    if (leader != NULL && leader->state != PLM_SEQ_IDLE && leader->n_computed < leader->n_prompt) {
+        struct plm_seq **at = &leader->followers;
+        while (*at != NULL && (*at)->order < seq->order)
+            at = &(*at)->next;
+        seq->next = *at;
+        *at = seq;
+        seq->state = PLM_SEQ_FOLLOWER;
+        s->followers++;
+        return;
+    }
+    if (leader != NULL) {
+        put_aside(s, seq);
+        return;
+    }
+    list_insert_before(&s->queue, NULL, seq);
+    seq->state = PLM_SEQ_QUEUED;
+}
+
+static void unfollow(struct plm_sched *s, struct plm_seq *seq)
+{
+    struct plm_seq **at = &seq->leader->followers;
+    while (*at != seq)
+        at = &(*at)->next;
+    *at = seq->next;
+    seq->next = NULL;
+    s->followers--;
+}
+
+void plm_sched_remove(struct plm_sched *s, struct plm_seq *seq)
+{
+    release_followers(s, seq);
+    switch (seq->state) {
+    case PLM_SEQ_IDLE: break;
+    case PLM_SEQ_FOLLOWER: unfollow(s, seq); break;
+    case PLM_SEQ_QUEUED: list_remove(&s->queue, seq); break;
+    case PLM_SEQ_PAUSED: list_remove(&s->paused, seq); break;
+    case PLM_SEQ_RUNNING: plm_sched_leave(s, seq); break;
+    }
+    seq->state = PLM_SEQ_IDLE;
+    if (s->stuck == seq)
+        s->stuck = NULL;
+}
+
+void plm_sched_preempt(struct plm_sched *s, struct plm_seq *seq)
+{
+    plm_sched_leave(s, seq);
+    seq->preemptions++;
+    s->preemptions++;
+    put_aside(s, seq);
+}
+
+struct plm_seq *plm_sched_youngest(const struct plm_sched *s)
+{
+    struct plm_seq *youngest = NULL;
+    for (uint32_t i = 0; i < s->running; i++) {
+        if (youngest == NULL || s->slots[i]->order > youngest->order)
+            youngest = s->slots[i];
+    }
+    return youngest;
+}
+
+struct plm_seq *plm_sched_running_at(const struct plm_sched *s, uint32_t i)
+{
+    return i < s->running ? s->slots[i] : NULL;
+}
+
+struct plm_seq *plm_sched_stuck(const struct plm_sched *s)
+{
+    return s->stuck;
+}
+
+struct plm_seq *plm_sched_queue_head(const struct plm_sched *s)
+{
+    return s->queue.head;
+}
+
+void plm_sched_read(const struct plm_sched *s, struct plm_sched_stats *ret)
+{
+    *ret = (struct plm_sched_stats){.running = s->running,
+                                    .queued = s->queue.n,
+                                    .paused = s->paused.n,
+                                    .followers = s->followers,
+                                    .preemptions = s->preemptions};
+}
+
+// ---- a step ----
+
+static void add_rows(struct plm_sched *s, struct plm_seq *seq, uint32_t n, struct plm_shape *shape)
+{
+    const uint64_t *table = plm_sched_table(s, seq->slot);
+    uint32_t row = shape->rows, from = seq->n_computed;
+    for (uint32_t i = 0; i < n; i++) {
+        s->tokens[row + i] = seq->tokens[from + i];
+        s->pos[row + i] = (int32_t)(from + i);
+        s->seq[row + i] = (int32_t)seq->slot;
+        s->addrs[row + i] = table[(from + i) / PLM_KV_BLOCK_TOKENS];
+    }
+    seq->n_batch = n;
+    shape->rows += n;
+    if (from + n == seq->n_tokens) {
+        s->logits_rows[shape->logits_rows] = (int32_t)(shape->rows - 1);
+        s->logits_seqs[shape->logits_rows++] = seq;
+    }
+}
+
+static struct plm_seq *next_waiting(const struct plm_sched *s, struct plm_seq_list **ret_list)
+{
+    struct plm_seq *paused = s->paused.head, *queued = s->queue.head;
+    bool first = paused != NULL && (queued == NULL || paused->order < queued->order);
+    *ret_list = (struct plm_seq_list *)(first ? &s->paused : &s->queue);
+    return first ? paused : queued;
+}
+
+// Strictly in order: a large request at the head is not overtaken, so it can not starve.
+static struct plm_seq *admit_next(struct plm_sched *s, const struct plm_sched_hook *hook)
+{
+    struct plm_seq_list *list;
+    struct plm_seq *seq = next_waiting(s, &list);
+    if (seq == NULL || s->running == s->opts.max_sequences)
+        return NULL;
+    if (!plm_sched_fits(s, seq) || !plm_sched_enter(s, seq)) {
+        if (s->running == 0)
+            s->stuck = seq;
+        return NULL;
+    }
+    enum plm_seq_state state = seq->state;
+    list_remove(list, seq);
+    seq->state = state;
+    if (!seq->began) {
+        seq->began = true;
+        if (hook != NULL && hook->admitted != NULL)
+            hook->admitted(hook->ctx, seq);
+    }
+    return seq;
+}
+
+static uint32_t chunk(const struct plm_sched *s, const struct plm_seq *seq, uint32_t left)
+{
+    uint32_t n = seq->n_tokens - seq->n_computed;
+    if (n > s->opts.prefill_chunk)
+        n = s->opts.prefill_chunk;
+    return n < left ? n : left;
+}
+
+// Rows of those that decode, and the others by age.
+static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_shape *shape)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->running; i++) {
+        struct plm_seq *seq = s->slots[i];
+        seq->n_batch = 0;
+        if (seq->n_tokens - seq->n_computed == 1) {
+            if (shape->rows < budget)
+                add_rows(s, seq, 1, shape);
+            continue;
+        }
+        uint32_t at = n++;
+        for (; at > 0 && s->prefills[at - 1]->order > seq->order; at--)
+            s->prefills[at] = s->prefills[at - 1];
+        s->prefills[at] = seq;
+    }
+    return n;
+}
+
+void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sched_hook *hook,
+                    struct plm_batch *ret)
+{
+    uint32_t budget = s->opts.batch_max_tokens;
+    if (rows_max > 0 && rows_max < budget)
+        budget = rows_max;
+    struct plm_shape shape = {0};
+    s->stuck = NULL;
+    plm_sched_grow(s);
+    uint32_t n = decode_rows(s, budget, &shape), decode = shape.rows;
+    for (uint32_t i = 0; i < n && shape.rows < budget; i++)
+        add_rows(s, s->prefills[i], chunk(s, s->prefills[i], budget - shape.rows), &shape);
+    while (shape.rows < budget) {
+        struct plm_seq *seq = admit_next(s, hook);
+        if (seq == NULL)
+            break;
+        add_rows(s, seq, chunk(s, seq, budget - shape.rows), &shape);
+    }
+    if (shape.rows > 0) {
+        shape.seqs = s->running;
+        shape.ctx = s->stride * PLM_KV_BLOCK_TOKENS;
+        if (shape.ctx > s->opts.max_context)
+            shape.ctx = s->opts.max_context;
+    }
+    *ret = (struct plm_batch){.shape = shape,
+                              .prefill_rows = shape.rows - decode,
+                              .tokens = s->tokens,
+                              .pos = s->pos,
+                              .seq = s->seq,
+                              .slots = s->addrs,
+                              .tables = s->tables,
+                              .table_stride = s->stride,
+                              .logits_rows = s->logits_rows,
+                              .logits_seqs = s->logits_seqs};
+}
+
+void plm_sched_commit(struct plm_sched *s)
+{
+    for (uint32_t i = 0; i < s->running; i++) {
+        struct plm_seq *seq = s->slots[i];
+        if (seq->n_batch == 0)
+            continue;
+        seq->n_computed += seq->n_batch;
+        seq->n_batch = 0;
+        if (seq->use_cache && s->prefix != NULL &&
+            seq->n_computed / PLM_KV_BLOCK_TOKENS > seq->n_put)
+            plm_sched_put(s, seq);
+        if (seq->followers != NULL && seq->n_computed >= seq->n_prompt)
+            release_followers(s, seq);
+    }
+}
+
+void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
+{
+    seq->tokens[seq->n_tokens++] = token;
+    if (seq->n_tokens > seq->n_blocks * PLM_KV_BLOCK_TOKENS)
+        plm_sched_want_block(s, seq);
+}

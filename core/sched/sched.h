@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler: which sequences run, and the rows of the next step. It knows sequences, blocks and
+// budgets, but no model. One thread; nothing here takes memory after creation.
+//
+// Order is by arrival. Running sequences keep their slot and their row of the block table from step
+// to step, so that a step costs work per row and per change, not per token of history. A step holds
+// one row of every sequence that decodes and then, oldest first, chunks of prompts.
+//
+// The guaranteed lane: when a sequence needs a block and none is free or cached, the youngest
+// running one is preempted (its blocks are given back, it is computed again later). So the oldest
+// always gets its blocks, and since the plan holds the blocks of one longest request, something
+// always finishes. The right to preempt stands in for blocks set aside: setting them aside would
+// keep the pool of a request with an open end idle. A preempted sequence comes back only when its
+// blocks, one more, and one for every running sequence are there, so it is not thrown out at once.
+#ifndef PLM_SCHED_SCHED_H
+#define PLM_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+#include "core/base/status.h"
+#include "core/kv/pool.h"
+#include "core/kv/prefix.h"
+#include "core/plan/cost.h"
+
+enum plm_seq_state {
+    PLM_SEQ_IDLE,     // not with the scheduler
+    PLM_SEQ_FOLLOWER, // waits until its leader's prompt is computed
+    PLM_SEQ_QUEUED,   // never ran
+    PLM_SEQ_PAUSED,   // preempted, or a follower whose turn came; goes before the queue
+    PLM_SEQ_RUNNING,  // has a slot and blocks
+};
+
+// One sequence, embedded by the caller, zeroed before first use.
+struct plm_seq {
+    // Set by the caller before plm_sched_add, except n_tokens which push advances:
+    int32_t *tokens; // prompt, then output; room for one more at every push
+    uint32_t n_tokens;
+    uint32_t n_prompt;
+    uint64_t order; // ascending by arrival; unique
+    struct plm_prefix_root root;
+    bool use_cache;         // may take from and feed the prefix index
+    struct plm_seq *leader; // its prompt is the same and is computed first; NULL: none
+    void *owner;
+    // The scheduler's; may be read:
+    enum plm_seq_state state;
+    uint32_t slot;
+    uint32_t n_computed; // tokens whose K and V are in the cache
+    uint32_t n_blocks;
+    uint32_t n_put;    // leading blocks that were offered to the index
+    uint32_t n_batch;  // rows in the step being run
+    uint32_t n_cached; // tokens that the first admission found computed
+    uint32_t preemptions;
+    bool began;        // ran at least once
+    uint32_t grows_at; // 1 + index in the list of those that need a block; 0: not in it
+    struct plm_seq *prev, *next;
+    struct plm_seq *followers;
+};
+
+struct plm_sched_opts {
+    uint32_t max_sequences;    // in one step
+    uint32_t batch_max_tokens; // rows of one step, at least max_sequences
+    uint32_t prefill_chunk;    // rows of one prompt in one step
+    uint32_t max_context;      // tokens of one sequence
+};
+
+// One step. Arrays are the scheduler's, valid until the next call.
+struct plm_batch {
+    struct plm_shape shape; // rows 0: nothing to run
+    uint32_t prefill_rows;
+    const int32_t *tokens;
+    const int32_t *pos;
+    const int32_t *seq;
+    const uint64_t *slots;
+    const uint64_t *tables; // [shape.seqs, table_stride]
+    uint32_t table_stride;
+    const int32_t *logits_rows;
+    struct plm_seq *const *logits_seqs; // whose logits they are
+};
+
+struct plm_sched_stats {
+    uint32_t running;
+    uint32_t queued;
+    uint32_t paused;
+    uint32_t followers;
+    uint64_t preemptions;
+};
+
+struct plm_sched;
+
+// prefix may be NULL: no prefix cache. Both must outlive the scheduler. PLM_ERR_NOMEM_HOST.
+int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
+                     struct plm_kv_pool *pool, struct plm_prefix *prefix, struct plm_sched **ret);
+void plm_sched_destroy(struct plm_sched *sched); // no sequence may be left; NULL is allowed
+
+// Queues a sequence (IDLE, n_computed 0). A follower must be added after its leader.
+void plm_sched_add(struct plm_sched *sched, struct plm_seq *seq);
+// Takes a sequence out, whatever its state; its blocks are free or cached at once. Followers of a
+// leader that leaves go on alone. Not between form and commit of a step in which it has rows.
+void plm_sched_remove(struct plm_sched *sched, struct plm_seq *seq);
+
+// Gives blocks to those that need one, admits, and forms a step of at most rows_max rows (and
+// batch_max_tokens; 0: that alone). May be called again before commit, with fewer rows.
+// admitted (may be NULL) is called for every sequence that enters for the first time.
+struct plm_sched_hook {
+    void (*admitted)(void *ctx, struct plm_seq *seq);
+    void *ctx;
+};
+void plm_sched_form(struct plm_sched *sched, uint32_t rows_max, const struct plm_sched_hook *hook,
+                    struct plm_batch *ret);
+// The step ran: its rows are in the cache.
+void plm_sched_commit(struct plm_sched *sched);
+// Appends a token that was chosen after a step to a running sequence, whose logits it had.
+void plm_sched_push(struct plm_sched *sched, struct plm_seq *seq, int32_t token);
+
+// A sequence that can not go on although it runs alone, or NULL: the pool is smaller than it. The
+// caller removes it.
+struct plm_seq *plm_sched_stuck(const struct plm_sched *sched);
+// The queued sequence that waits longest, or NULL.
+struct plm_seq *plm_sched_queue_head(const struct plm_sched *sched);
+// The youngest running sequence, or NULL.
+struct plm_seq *plm_sched_youngest(const struct plm_sched *sched);
+// Running sequences: i < stats.running.
+struct plm_seq *plm_sched_running_at(const struct plm_sched *sched, uint32_t i);
+// Gives a running sequence's blocks back and queues it for recompute.
+void plm_sched_preempt(struct plm_sched *sched, struct plm_seq *seq);
+void plm_sched_read(const struct plm_sched *sched, struct plm_sched_stats *ret);
+
+#endif

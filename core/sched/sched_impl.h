@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the files of the scheduler.
+#ifndef PLM_SCHED_IMPL_H
+#define PLM_SCHED_IMPL_H
+
+#include "core/sched/sched.h"
+
+struct plm_seq_list {
+    struct plm_seq *head, *tail;
+    uint32_t n;
+};
+
+struct plm_sched {
+    struct plm_host *host;
+    struct plm_sched_opts opts;
+    struct plm_kv_pool *pool;
+    struct plm_prefix *prefix;
+    struct plm_seq_list queue;  // never ran, by arrival
+    struct plm_seq_list paused; // by order
+    uint32_t followers;
+    uint64_t preemptions;
+    struct plm_seq *stuck;
+
+    // Slots 0 .. running-1 are dense: a leaver's place goes to the last one.
+    uint32_t running;
+    struct plm_seq **slots; // [max_sequences]
+    uint32_t max_blocks;    // of one sequence
+    uint32_t *ids;          // [max_sequences, max_blocks]
+    uint64_t *tables;       // [running, stride], room for max_blocks
+    uint32_t stride;        // a power of two times 16, or max_blocks
+    struct plm_seq **grows; // [max_sequences] running ones that need a block
+    uint32_t n_grows;
+
+    // The step.
+    int32_t *tokens, *pos, *seq; // [batch_max_tokens]
+    uint64_t *addrs;             // [batch_max_tokens]
+    int32_t *logits_rows;        // [max_sequences]
+    struct plm_seq **logits_seqs;
+    struct plm_seq **prefills; // [max_sequences] those with more than one row to go
+};
+
+static inline uint32_t *plm_sched_ids(const struct plm_sched *s, uint32_t slot)
+{
+    return s->ids + (size_t)slot * s->max_blocks;
+}
+
+static inline uint64_t *plm_sched_table(const struct plm_sched *s, uint32_t slot)
+{
+    return s->tables + (size_t)slot * s->stride;
+}
+
+// blocks.c: blocks, slots and tables of running sequences.
+
+// Whether the sequence fits beside what runs, with blocks to spare for all.
+bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq);
+// Gives slot and blocks for all its tokens. False: the pool has too few; nothing changed.
+bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq);
+// Gives slot and blocks back.
+void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq);
+// One more block for each of grows, preempting where none is left.
+void plm_sched_grow(struct plm_sched *s);
+void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq);
+// Offers blocks that are full and computed to the index.
+void plm_sched_put(struct plm_sched *s, struct plm_seq *seq);
+
+#endif

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler in random worlds. The "model" is a device that keeps, in every place of every
+// block, the token that was written there, and answers with a hash of the history that it reads
+// back through the block tables. So a wrong table, a block shared too early or a token computed
+// twice at another place changes the text, which is compared with an oracle that has no scheduler.
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/random.h"
+#include "core/sched/sched.h"
+
+// ---- a device with nothing but memory ----
+
+struct plm_backend_device {
+    struct plm_caps caps;
+};
+
+static int fake_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
+                     struct plm_error *err)
+{
+    (void)opts, (void)err;
+    struct plm_backend_device *dev = calloc(1, sizeof(*dev));
+    dev->caps = (struct plm_caps){.name = "fake",
+                                  .granularity_bytes = 256,
+                                  .max_slab_bytes = UINT64_C(1) << 40,
+                                  .max_slabs = 4096,
+                                  .align_bytes = 64};
+    *ret = dev;
+    return PLM_OK;
+}
+
+static void fake_close(struct plm_backend_device *dev)
+{
+    free(dev);
+}
+
+static const struct plm_caps *fake_caps(const struct plm_backend_device *dev)
+{
+    return &dev->caps;
+}
+
+static int fake_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
+                      void *import_ptr, struct plm_slab *ret)
+{
+    (void)dev, (void)import_ptr;
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    memset(p, 0xEE, bytes);
+    *ret = (struct plm_slab){.addr = (uint64_t)(uintptr_t)p,
+                             .bytes = bytes,
+                             .taken_bytes = (bytes + 255) / 256 * 256,
+                             .host = p,
+                             .kind = kind,
+                             .impl = p};
+    return PLM_OK;
+}
+
+static void fake_free(struct plm_backend_device *dev, struct plm_slab *slab)
+{
+    (void)dev;
+    free(slab->impl);
+}
+
+static int fake_status(const struct plm_backend_device *dev)
+{
+    (void)dev;
+    return PLM_OK;
+}
+
+static const struct plm_backend fake_backend = {.name = "fake",
+                                                .open = fake_open,
+                                                .close = fake_close,
+                                                .caps = fake_caps,
+                                                .alloc = fake_alloc,
+                                                .free = fake_free,
+                                                .status = fake_status};
+
+// ---- the world ----
+
+#define BLOCK_BYTES 64u // 16 tokens of 4 bytes
+#define SEQS_MAX    200u
+#define VOCAB       50u
+
+struct sim_seq {
+    struct plm_seq seq; // first
+    uint32_t request;
+    uint32_t max_output;
+    uint32_t salt;
+    bool done, cancelled;
+    uint32_t ends;
+};
+
+struct world {
+    uint64_t seed;
+    uint64_t draws;
+    struct plm_host *host;
+    struct plm_device *device;
+    struct plm_ledger *ledger;
+    struct plm_kv_pool *pool;
+    struct plm_prefix *prefix;
+    struct plm_sched *sched;
+    struct plm_sched_opts opts;
+    uint32_t blocks;
+    struct sim_seq *seqs;
+    uint32_t n_seqs, n_done;
+    uint64_t steps, rows, cached;
+};
+
+static uint32_t draw(struct world *w, uint32_t below)
+{
+    return (uint32_t)(plm_random_uniform(w->seed, 1, w->draws++, 0) * (float)below) % below;
+}
+
+static uint32_t mix(uint32_t h, uint32_t token)
+{
+    return (h ^ token) * 0x01000193u + 0x9E3779B9u;
+}
+
+static int32_t answer(uint32_t h)
+{
+    return (int32_t)((h >> 8) % VOCAB);
+}
+
+static int32_t oracle_next(const int32_t *tokens, uint32_t n)
+{
+    uint32_t h = 7;
+    for (uint32_t i = 0; i < n; i++)
+        h = mix(h, (uint32_t)tokens[i]);
+    return answer(h);
+}
+
+static void world_create(struct world *w, uint64_t seed, const struct plm_sched_opts *opts,
+                         uint32_t blocks, bool prefix)
+{
+    memset(w, 0, sizeof(*w));
+    w->seed = seed;
+    w->opts = *opts;
+    w->blocks = blocks;
+    w->host = plm_host_create(0);
+    const struct plm_device_opts dev = {.host = w->host, .clock = plm_clock_system()};
+    ck_assert_int_eq(plm_device_open_backend(&fake_backend, &dev, &w->device, NULL), PLM_OK);
+    w->ledger = plm_ledger_create(w->host);
+    ck_assert_int_eq(plm_kv_pool_create(w->host, w->device, w->ledger, BLOCK_BYTES, &w->pool),
+                     PLM_OK);
+    if (prefix)
+        ck_assert_int_eq(plm_prefix_create(w->host, w->pool, 3, &w->prefix), PLM_OK);
+    ck_assert_int_eq(plm_kv_pool_format(w->pool, 8, blocks), PLM_OK);
+    ck_assert_int_eq(plm_kv_pool_resize(w->pool, blocks, NULL), PLM_OK);
+    ck_assert_int_eq(plm_sched_create(w->host, &w->opts, w->pool, w->prefix, &w->sched), PLM_OK);
+    w->seqs = calloc(SEQS_MAX, sizeof(*w->seqs));
+}
+
+static void world_destroy(struct world *w)
+{
+    for (uint32_t i = 0; i < w->n_seqs; i++)
+        free(w->seqs[i].seq.tokens);
+    free(w->seqs);
+    plm_sched_destroy(w->sched);
+    plm_prefix_destroy(w->prefix);
+    plm_kv_pool_destroy(w->pool);
+    plm_ledger_destroy(w->ledger);
+    ck_assert_uint_eq(plm_device_close(w->device), 0);
+    ck_assert_int_eq(plm_host_destroy(w->host), 0);
+}
+
+// A request of n choices whose prompt begins like many others.
+static void add_request(struct world *w, uint32_t request, uint32_t n_prompt, uint32_t max_output,
+                        uint32_t n, uint32_t family, bool cache)
+{
+    struct plm_seq *leader = NULL;
+    for (uint32_t c = 0; c < n; c++) {
+        struct sim_seq *s = &w->seqs[w->n_seqs++];
+        s->request = request;
+        s->max_output = max_output;
+        s->seq.tokens = calloc(n_prompt + max_output, sizeof(int32_t));
+        for (uint32_t i = 0; i < n_prompt; i++)
+            s->seq.tokens[i] = (int32_t)(i < n_prompt * 3 / 4 ? (family * 7 + i) % VOCAB
+                                                              : (request * 31 + i) % VOCAB);
+        s->seq.n_tokens = s->seq.n_prompt = n_prompt;
+        s->seq.order = (uint64_t)request * 128 + c;
+        s->salt = family;
+        if (w->prefix != NULL) {
+            const struct plm_prefix_extra salt = {PLM_PREFIX_SALT, &s->salt, sizeof(s->salt)};
+            s->seq.root = plm_prefix_root(w->prefix, &salt, 1);
+        }
+        s->seq.use_cache = cache;
+        s->seq.leader = leader;
+        plm_sched_add(w->sched, &s->seq);
+        if (c == 0)
+            leader = &s->seq;
+    }
+}
+
+static void end_seq(struct world *w, struct sim_seq *s, bool cancelled)
+{
+    plm_sched_remove(w->sched, &s->seq);
+    s->done = true;
+    s->cancelled = cancelled;
+    s->ends++;
+    w->n_done++;
+}
+
+static int32_t *place(uint64_t block, uint32_t pos)
+{
+    return (int32_t *)(uintptr_t)block + pos % PLM_KV_BLOCK_TOKENS;
+}
+
+// Runs the batch: all writes, then for each logits row a read of the whole history.
+static void run(struct world *w, const struct plm_batch *b)
+{
+    ck_assert_uint_le(b->shape.rows, w->opts.batch_max_tokens);
+    ck_assert_uint_le(b->shape.seqs, w->opts.max_sequences);
+    ck_assert_uint_le(b->shape.ctx, w->opts.max_context);
+    for (uint32_t r = 0; r < b->shape.rows; r++) {
+        ck_assert_int_lt(b->seq[r], (int32_t)b->shape.seqs);
+        ck_assert_int_lt(b->pos[r], (int32_t)b->shape.ctx);
+        const uint64_t *table = b->tables + (size_t)b->seq[r] * b->table_stride;
+        ck_assert_uint_eq(b->slots[r], table[b->pos[r] / PLM_KV_BLOCK_TOKENS]);
+        *place(b->slots[r], (uint32_t)b->pos[r]) = b->tokens[r];
+    }
+    plm_sched_commit(w->sched);
+    w->rows += b->shape.rows;
+    struct plm_seq *seqs[64];
+    int32_t next[64];
+    uint32_t n = b->shape.logits_rows;
+    ck_assert_uint_le(n, 64);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t r = (uint32_t)b->logits_rows[i], h = 7;
+        const uint64_t *table = b->tables + (size_t)b->seq[r] * b->table_stride;
+        for (uint32_t p = 0; p <= (uint32_t)b->pos[r]; p++)
+            h = mix(h, (uint32_t)*place(table[p / PLM_KV_BLOCK_TOKENS], p));
+        seqs[i] = b->logits_seqs[i];
+        next[i] = answer(h);
+        ck_assert_uint_eq((uint32_t)b->pos[r] + 1, seqs[i]->n_tokens);
+        ck_assert(i == 0 || b->logits_rows[i] > b->logits_rows[i - 1]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct sim_seq *s = (struct sim_seq *)seqs[i];
+        int32_t want = oracle_next(s->seq.tokens, s->seq.n_tokens);
+        if (next[i] != want)
+            ck_abort_msg("seed %llu: request %u reads a history that is not its own",
+                         (unsigned long long)w->seed, s->request);
+        if (s->seq.n_tokens + 1 - s->seq.n_prompt == s->max_output)
+            end_seq(w, s, false);
+        else
+            plm_sched_push(w->sched, &s->seq, next[i]);
+    }
+}
+
+static void check_blocks(const struct world *w)
+{
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(w->pool, &pool);
+    ck_assert_uint_eq(pool.total, w->blocks);
+    ck_assert_uint_eq(pool.used + pool.cached + pool.free, pool.total);
+}
+
+static uint64_t progress_of(const struct world *w, const struct sim_seq **ret_oldest)
+{
+    const struct sim_seq *oldest = NULL;
+    for (uint32_t i = 0; i < w->n_seqs; i++) {
+        const struct sim_seq *s = &w->seqs[i];
+        if (!s->done && s->seq.state == PLM_SEQ_RUNNING &&
+            (oldest == NULL || s->seq.order < oldest->seq.order))
+            oldest = s;
+    }
+    *ret_oldest = oldest;
+    return oldest == NULL ? 0 : (uint64_t)oldest->seq.n_tokens * 2 + oldest->seq.n_computed;
+}
+
+static uint32_t admitted_calls;
+
+static void count_admitted(void *ctx, struct plm_seq *seq)
+{
+    (void)ctx;
+    ck_assert_int_eq(seq->state, PLM_SEQ_RUNNING);
+    admitted_calls++;
+}
+
+// One step; false when there was nothing to run.
+static bool step(struct world *w)
+{
+    static const struct plm_sched_hook hook = {.admitted = count_admitted};
+    struct plm_batch batch;
+    plm_sched_form(w->sched, 0, &hook, &batch);
+    ck_assert_ptr_null(plm_sched_stuck(w->sched));
+    if (draw(w, 8) == 0 && batch.prefill_rows > 0) // the gate wants fewer rows
+        plm_sched_form(w->sched, batch.shape.rows - batch.prefill_rows / 2, &hook, &batch);
+    check_blocks(w);
+    if (batch.shape.rows == 0)
+        return false;
+    const struct sim_seq *oldest, *after;
+    uint64_t before = progress_of(w, &oldest);
+    run(w, &batch);
+    w->steps++;
+    // The oldest that runs moves in every step: it is never preempted and never without a row.
+    if (!oldest->done) {
+        uint64_t now = progress_of(w, &after);
+        ck_assert_ptr_eq(after, oldest);
+        if (now <= before)
+            ck_abort_msg("seed %llu: the oldest did not move", (unsigned long long)w->seed);
+    }
+    check_blocks(w);
+    return true;
+}
+
+START_TEST(random_worlds)
+{
+    struct world w;
+    const uint64_t seed = 1000 + (uint64_t)_i;
+    w.seed = seed;
+    w.draws = 0;
+    const uint32_t ctx = 16 * (2 + draw(&w, 10)), seqs = 1 + draw(&w, 10);
+    const struct plm_sched_opts opts = {.max_sequences = seqs,
+                                        .batch_max_tokens = seqs + draw(&w, 60),
+                                        .prefill_chunk = 1 + draw(&w, 40),
+                                        .max_context = ctx};
+    const uint32_t blocks = ctx / 16 + draw(&w, 2 * ctx / 16 * seqs);
+    const bool prefix = draw(&w, 4) != 0;
+    uint64_t draws = w.draws;
+    world_create(&w, seed, &opts, blocks, prefix);
+    w.draws = draws;
+    admitted_calls = 0;
+    uint32_t request = 0, idle = 0;
+    const uint32_t requests = 10 + draw(&w, 40);
+    while (w.n_done < w.n_seqs || request < requests) {
+        if (request < requests && draw(&w, 3) == 0) {
+            uint32_t n_prompt = 1 + draw(&w, ctx - 1), n = draw(&w, 4) == 0 ? 1 + draw(&w, 4) : 1;
+            add_request(&w, request++, n_prompt, 1 + draw(&w, ctx - n_prompt), n, draw(&w, 3),
+                        prefix && draw(&w, 5) != 0);
+        }
+        if (w.n_seqs > 0 && draw(&w, 25) == 0) { // cancel anything, in any state
+            struct sim_seq *s = &w.seqs[draw(&w, w.n_seqs)];
+            if (!s->done)
+                end_seq(&w, s, true);
+        }
+        bool ran = step(&w);
+        idle = ran || request < requests ? 0 : idle + 1;
+        if (idle > 1 && w.n_done < w.n_seqs)
+            ck_abort_msg("seed %llu: %u of %u sequences wait for ever", (unsigned long long)seed,
+                         w.n_seqs - w.n_done, w.n_seqs);
+        ck_assert_uint_lt(w.steps, 200000);
+    }
+    struct plm_kv_pool_stats pool;
+    struct plm_sched_stats stats;
+    plm_kv_pool_read(w.pool, &pool);
+    plm_sched_read(w.sched, &stats);
+    ck_assert_uint_eq(pool.used, 0);
+    ck_assert_uint_eq(stats.running + stats.queued + stats.paused + stats.followers, 0);
+    ck_assert_uint_le(admitted_calls, w.n_seqs);
+    for (uint32_t i = 0; i < w.n_seqs; i++)
+        ck_assert_uint_eq(w.seqs[i].ends, 1);
+    world_destroy(&w);
+}
+END_TEST
+
+START_TEST(a_small_pool_preempts_the_youngest_and_all_finish)
+{
+    struct world w;
+    const struct plm_sched_opts opts = {
+        .max_sequences = 4, .batch_max_tokens = 64, .prefill_chunk = 64, .max_context = 128};
+    world_create(&w, 5, &opts, 10, false);
+    for (uint32_t i = 0; i < 4; i++)
+        add_request(&w, i, 16, 100, 1, i, false);
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    ck_assert_uint_eq(w.seqs[0].seq.preemptions, 0);
+    ck_assert_uint_gt(w.seqs[3].seq.preemptions, 0);
+    struct plm_sched_stats stats;
+    plm_sched_read(w.sched, &stats);
+    ck_assert_uint_gt(stats.preemptions, 0);
+    // Hysteresis: whoever comes back stays for a while.
+    ck_assert_uint_le(stats.preemptions, 12);
+    world_destroy(&w);
+}
+END_TEST
+
+START_TEST(choices_share_the_prompt)
+{
+    struct world w;
+    const struct plm_sched_opts opts = {
+        .max_sequences = 8, .batch_max_tokens = 256, .prefill_chunk = 256, .max_context = 256};
+    world_create(&w, 5, &opts, 128, false);
+    add_request(&w, 0, 161, 4, 8, 0, false);
+    ck_assert(step(&w)); // the leader's prompt
+    ck_assert_uint_eq(w.rows, 161);
+    ck_assert(step(&w)); // its next token, and the last token of the prompt for seven others
+    ck_assert_uint_eq(w.rows, 161 + 1 + 7);
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(w.pool, &pool);
+    ck_assert_uint_eq(pool.used, 10 + 8);
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    world_destroy(&w);
+}
+END_TEST
+
+START_TEST(a_prefix_hit_skips_rows)
+{
+    struct world w;
+    const struct plm_sched_opts opts = {
+        .max_sequences = 2, .batch_max_tokens = 256, .prefill_chunk = 256, .max_context = 256};
+    world_create(&w, 5, &opts, 64, true);
+    add_request(&w, 0, 160, 2, 1, 0, true);
+    while (w.n_done < 1)
+        ck_assert(step(&w));
+    uint64_t rows = w.rows;
+    add_request(&w, 0, 160, 2, 1, 0, true);
+    while (w.n_done < 2)
+        ck_assert(step(&w));
+    ck_assert_uint_eq(w.seqs[1].seq.n_cached, 144); // never the block of the last token
+    ck_assert_uint_eq(w.rows - rows, 16 + 1);
+    rows = w.rows;
+    add_request(&w, 0, 160, 2, 1, 1, true); // another salt
+    while (w.n_done < 3)
+        ck_assert(step(&w));
+    ck_assert_uint_eq(w.rows - rows, 160 + 1);
+    rows = w.rows;
+    add_request(&w, 0, 160, 2, 1, 0, false); // does not want the cache
+    while (w.n_done < 4)
+        ck_assert(step(&w));
+    ck_assert_uint_eq(w.rows - rows, 160 + 1);
+    world_destroy(&w);
+}
+END_TEST
+
+START_TEST(a_request_larger_than_the_pool_is_told)
+{
+    struct world w;
+    struct plm_batch batch;
+    const struct plm_sched_opts opts = {
+        .max_sequences = 2, .batch_max_tokens = 64, .prefill_chunk = 64, .max_context = 256};
+    world_create(&w, 5, &opts, 4, false);
+    add_request(&w, 0, 100, 2, 1, 0, false);
+    plm_sched_form(w.sched, 0, NULL, &batch);
+    ck_assert_ptr_eq(plm_sched_stuck(w.sched), &w.seqs[0].seq);
+    end_seq(&w, &w.seqs[0], true);
+    add_request(&w, 1, 60, 40, 1, 0, false); // fits at first
+    for (;;) {
+        plm_sched_form(w.sched, 0, NULL, &batch);
+        if (plm_sched_stuck(w.sched) != NULL)
+            break;
+        run(&w, &batch);
+    }
+    ck_assert_uint_eq(w.seqs[1].seq.n_tokens, 65);
+    end_seq(&w, &w.seqs[1], true);
+    world_destroy(&w);
+}
+END_TEST
+
+START_TEST(creation_survives_every_failed_allocation)
+{
+    struct world w;
+    const struct plm_sched_opts opts = {
+        .max_sequences = 2, .batch_max_tokens = 64, .prefill_chunk = 64, .max_context = 256};
+    world_create(&w, 5, &opts, 4, false);
+    for (uint64_t n = 1;; n++) {
+        struct plm_sched *s = NULL;
+        plm_host_fail_nth(w.host, n, 0);
+        int r = plm_sched_create(w.host, &opts, w.pool, NULL, &s);
+        plm_host_fail_nth(w.host, 0, 0);
+        if (r == PLM_OK) {
+            plm_sched_destroy(s);
+            ck_assert_uint_gt(n, 5);
+            break;
+        }
+        ck_assert_int_eq(r, PLM_ERR_NOMEM_HOST);
+        ck_assert_ptr_null(s);
+    }
+    world_destroy(&w);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sched");
+    TCase *tc = tcase_create("sched");
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, random_worlds, 0, 200);
+    tcase_add_test(tc, a_small_pool_preempts_the_youngest_and_all_finish);
+    tcase_add_test(tc, choices_share_the_prompt);
+    tcase_add_test(tc, a_prefix_hit_skips_rows);
+    tcase_add_test(tc, a_request_larger_than_the_pool_is_told);
+    tcase_add_test(tc, creation_survives_every_failed_allocation);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
