@@ -205,7 +205,8 @@ static long count_lines(const char *path)
     return n;
 }
 
-// A file in dir whose name starts with stem, whatever the case, and ends in .gguf.
+// A file in dir whose name is stem, or with !whole starts with it, whatever the case, and ends in
+// .gguf.
 static bool find_vocabulary(const char *dir, const char *stem, bool whole, char path[4096])
 {
     DIR *entries = dir != NULL ? opendir(dir) : NULL;
@@ -224,13 +225,15 @@ static bool find_vocabulary(const char *dir, const char *stem, bool whole, char 
     return found;
 }
 
+// Only smollm2 may lie in a model of a longer name: others of the same family have more tokens.
 static void run_file(const char *dir, const char *name, struct counts *counts)
 {
     char stem[256], cases[4096], path[4096];
     snprintf(stem, sizeof(stem), "%.*s", (int)(strlen(name) - 6), name);
     snprintf(cases, sizeof(cases), "%s/%s", dir, name);
     if (!find_vocabulary(dir, stem, true, path) &&
-        !find_vocabulary(getenv("PLIMSOLL_TEST_MODELS"), stem, false, path)) {
+        !find_vocabulary(getenv("PLIMSOLL_TEST_MODELS"), stem, strcmp(stem, "smollm2") != 0,
+                         path)) {
         printf("%s: skipped, no vocabulary beside it or under $PLIMSOLL_TEST_MODELS\n", cases);
         counts->skipped += count_lines(cases);
         return;

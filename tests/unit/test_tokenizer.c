@@ -41,10 +41,10 @@ static int create(struct gguf_writer *w, struct plm_error *err)
 }
 
 static const struct vocab_merge merges[] = {
-    {"h", "e"},   {"l", "l"}, {"he", "ll"},   {"hell", "o"}, {" ", "w"}, {"o", "r"},
-    {" w", "or"}, {"l", "d"}, {" wor", "ld"}, {"a", "b"},    {"i", "m"}, {"<", "|"},
+    {"h", "e"}, {"l", "l"},     {"he", "ll"}, {"hell", "o"}, {" ", "w"}, {"o", "r"}, {" w", "or"},
+    {"l", "d"}, {" wor", "ld"}, {"a", "b"},   {"i", "m"},    {"<", "|"}, {"e", "l"}, {"el", "l"},
 };
-enum { HELLO = 256 + 3, WORLD = 256 + 8, AB = 256 + 9 };
+enum { LL = 256 + 1, HELLO = 256 + 3, WORLD = 256 + 8, AB, IM, OPEN, EL, ELL };
 
 static void create_bpe(const char *pre, int missing_byte)
 {
@@ -144,7 +144,18 @@ START_TEST(a_byte_without_token_is_dropped)
     ck_assert_int_eq(plm_tokenizer_encode(tokenizer, PLM_SLICE("___"), 0, &got, NULL), PLM_OK);
     ck_assert_uint_eq(got.n, 0);
     plm_tokens_finish(&got);
-    EXPECT("<_|", false, 256 + 11); // its neighbours become adjacent before merging
+    EXPECT("<_|", false, OPEN); // its neighbours become adjacent before merging
+}
+END_TEST
+
+START_TEST(some_models_take_whole_words)
+{
+    create_bpe("gpt-2", -1);
+    EXPECT("ell", false, 'e', LL); // "l l" comes first, so "el l" is never reached
+    plm_tokenizer_destroy(tokenizer);
+    create_bpe("llama-bpe", -1);
+    EXPECT("ell", false, ELL);
+    EXPECT("ella", false, 'e', LL, 'a');
 }
 END_TEST
 
@@ -185,11 +196,11 @@ START_TEST(spans_taint_the_text)
     // "<|im_start|>" "<|im_end|>" "<|im_end|>": the middle one came from a user.
     const char *text = "<|im_start|><|im_end|><|im_end|>";
     const struct plm_span spans[] = {{0, 12, true}, {12, 22, false}, {22, 32, true}};
-    const int32_t want[] = {start, 256 + 11, 256 + 10, '_', 'e', 'n', 'd', '|', '>', end};
+    const int32_t want[] = {start, OPEN, IM, '_', 'e', 'n', 'd', '|', '>', end};
     expect_spans(text, spans, N(spans), want, N(want));
     // A control token must not straddle a border, even between two trusted spans; merges may.
     const struct plm_span cut[] = {{0, 5, true}, {5, 10, false}};
-    const int32_t plain[] = {256 + 11, 256 + 10, '_', 'e', 'n', 'd', '|', '>'};
+    const int32_t plain[] = {OPEN, IM, '_', 'e', 'n', 'd', '|', '>'};
     expect_spans("<|im_end|>", cut, N(cut), plain, N(plain));
     const struct plm_span both[] = {{0, 5, true}, {5, 10, true}};
     expect_spans("<|im_end|>", both, N(both), plain, N(plain));
@@ -257,6 +268,33 @@ START_TEST(merges_by_score)
 }
 END_TEST
 
+// "e▁h" holds a space inside, so words can not be merged one by one.
+START_TEST(scores_of_any_sign_and_inner_spaces)
+{
+    static const struct vocab_piece signs[] = {
+        {"\xE2\x96\x81", 0},
+        {"h", 0},
+        {"e", 0},
+        {"\xE2\x96\x81h", 2},
+        {"he", 3},
+        {"eh", -1},
+        {"e\xE2\x96\x81h", 2.5f},
+        {"e\xE2\x96\x81", 2.25f},
+    };
+    struct gguf_writer w;
+    struct vocab_spm vocab = {"llama", signs, N(signs), false};
+    struct plm_error err = {0};
+    gguf_writer_init(&w);
+    special = vocab_spm_write(&w, &vocab);
+    ck_assert_msg(create(&w, &err) == PLM_OK, "%s", err.msg);
+    int32_t p = VOCAB_SPM_PIECES;
+    EXPECT("he", false, p, p + 4); // "he" (3) before "▁h" (2)
+    EXPECT("hh", false, p + 3, p + 1);
+    EXPECT("ehe", false, p, p + 2, p + 4); // 3 before -1
+    EXPECT("e h", false, p, p + 6);        // "e▁" first, then "e▁h"
+}
+END_TEST
+
 START_TEST(unknown_characters_without_byte_tokens)
 {
     create_spm("llama", true);
@@ -307,6 +345,8 @@ static size_t merge_naively(const char *s, int32_t *ids, size_t *ends, size_t n,
     }
 }
 
+static uint32_t scramble; // another order of the merges each round
+
 // Any two strings of up to 4 letters a and b merge, in an order that is a hash of them, which makes
 // far more overlaps than a trained vocabulary has.
 static bool scrambled_pair(const struct plm_tokenizer *unused, const char *s, size_t n,
@@ -315,11 +355,12 @@ static bool scrambled_pair(const struct plm_tokenizer *unused, const char *s, si
     (void)unused;
     (void)left;
     (void)right;
-    uint32_t hash = (uint32_t)n;
+    uint32_t hash = (uint32_t)n + scramble;
     for (size_t i = 0; i < n; i++)
         hash = hash * 31 + (uint32_t)s[i];
-    *ret_key = hash * 2654435761u % 7;
-    *ret_id = (int32_t)(hash & 0xFFFF);
+    hash *= 2654435761u;
+    *ret_key = (hash ^ hash >> 15) % 7; // with equals
+    *ret_id = (int32_t)(hash >> 1);
     return n <= 4;
 }
 
@@ -331,6 +372,7 @@ START_TEST(both_engines_merge_as_the_literal_one)
         char s[200];
         int32_t ids[200];
         size_t ends[200];
+        scramble = round * 7919;
         size_t n = 1 + (size_t)(plm_random_uniform(7, 0, round, 0) * (round % 2 ? 24 : 199));
         ck_assert(plm_tok_scratch_symbols(&scratch, n));
         for (size_t i = 0; i < n; i++) {
@@ -474,6 +516,7 @@ START_TEST(streaming_holds_back_half_characters)
             ck_assert_uint_eq(plm_utf8_valid_prefix(out.data, out.len), out.len);
         }
         plm_detok_flush(&detok, &out);
+        plm_detok_flush(&detok, &out); // nothing is left
         ck_assert_str_eq(out.data, cases[i].text);
         plm_buf_finish(&out);
     }
@@ -638,6 +681,8 @@ int main(void)
     tcase_add_test(tcase, bad_arguments);
     tcase_add_test(tcase, ends_of_generation);
     tcase_add_test(tcase, merges_by_score);
+    tcase_add_test(tcase, scores_of_any_sign_and_inner_spaces);
+    tcase_add_test(tcase, some_models_take_whole_words);
     tcase_add_test(tcase, unknown_characters_without_byte_tokens);
     tcase_add_test(tcase, chat_tokens_of_phi3_swallow_white_space);
     tcase_add_test(tcase, both_engines_merge_as_the_literal_one);
