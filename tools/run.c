@@ -110,20 +110,6 @@ static bool flags_are_sound(const struct plm_run_flags *flags)
     return true;
 }
 
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    plm_run_interrupted = 1;
-}
-
-// From here on Ctrl-C is ours. Without SA_RESTART, so that it wakes a read from the terminal.
-static void catch_interrupt(void)
-{
-    struct sigaction action = {.sa_handler = on_interrupt};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-}
-
 static int exit_status(enum plm_answer answer)
 {
     switch (answer) {
@@ -249,12 +235,13 @@ static int converse(struct plm_run *run, const char *prompt, const char *system)
                         "stands (--chat-template gives one)\n");
         raw = true;
     }
+    if (!plm_run_catch_interrupt())
+        return 1;
     if (!raw) {
         run->chat = plm_run_chat_create(system, flags->template_kwargs);
         if (run->chat == NULL)
             return 1;
     }
-    catch_interrupt();
     run->out_terminal = isatty(STDOUT_FILENO);
     run->chatting = prompt == NULL || flags->conversation;
     if (run->chatting)

@@ -51,9 +51,6 @@ const char *plm_run_chat_json(struct plm_run_chat *chat, size_t *ret_len);
 
 // ---- answers (run_answer.c) ----
 
-// Ctrl-C: set by the handler, cleared by who acted on it.
-extern volatile sig_atomic_t plm_run_interrupted;
-
 struct plm_run {
     plim_engine *engine;
     const struct plm_run_flags *flags;
@@ -76,6 +73,12 @@ enum plm_answer {
 enum plm_answer plm_run_answer(struct plm_run *run, const char *prompt, size_t prompt_len);
 
 // ---- the terminal (run_input.c) ----
+
+// Set by Ctrl-C, cleared by who acted on it.
+extern volatile sig_atomic_t plm_run_interrupted;
+
+// From here on Ctrl-C does not end the program. False: a message was printed.
+bool plm_run_catch_interrupt(void);
 
 // Reads one question from stdin: a line, or several where each but the last ends in a backslash.
 // Returns false at the end of input. Ctrl-C empties the line. *ret is freed by the caller.

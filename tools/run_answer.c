@@ -6,8 +6,6 @@
 
 #include "tools/run.h"
 
-volatile sig_atomic_t plm_run_interrupted;
-
 // How long a Ctrl-C may go unnoticed while no token comes.
 #define LOOK_MS 50
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads questions from the terminal. It reads the descriptor itself, because a stdio stream that a
-// signal interrupts loses what it had.
+// The terminal side of a chat: questions and Ctrl-C. Questions are read from the descriptor,
+// because a stdio stream can not be waited for together with a signal.
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,42 @@
 
 // One question; more is pasted by mistake.
 #define QUESTION_MAX_BYTES (16 * 1024 * 1024)
+
+volatile sig_atomic_t plm_run_interrupted;
+
+// Carries Ctrl-C to the poll in next_byte(): the signal may be delivered to a thread of the engine,
+// and then it would not interrupt a read of this one.
+static int interrupt_pipe[2] = {-1, -1};
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    int saved = errno;
+    plm_run_interrupted = 1;
+    ssize_t r = write(interrupt_pipe[1], "", 1);
+    (void)r; // full: there is one to see already
+    errno = saved;
+}
+
+bool plm_run_catch_interrupt(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    if (pipe2(interrupt_pipe, O_NONBLOCK | O_CLOEXEC) == 0 && sigaction(SIGINT, &action, NULL) == 0)
+        return true;
+    fprintf(stderr, "plimsoll run: %s\n", strerror(errno));
+    return false;
+}
+
+static bool take_interrupt(void)
+{
+    char bytes[64];
+    bool any = false;
+    while (read(interrupt_pipe[0], bytes, sizeof(bytes)) > 0)
+        any = true;
+    plm_run_interrupted = 0;
+    return any;
+}
 
 struct line {
     char *text;
@@ -42,9 +80,12 @@ static int next_byte(void)
     static char buffer[4096];
     static size_t at, have;
     if (at == have) {
-        ssize_t n = read(STDIN_FILENO, buffer, sizeof(buffer));
-        if (n < 0 && errno == EINTR)
+        struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_pipe[0], POLLIN, 0}};
+        while (poll(fds, 2, -1) < 0 && errno == EINTR)
+            ;
+        if (fds[1].revents != 0 && take_interrupt())
             return INTERRUPTED;
+        ssize_t n = read(STDIN_FILENO, buffer, sizeof(buffer));
         if (n <= 0)
             return -1;
         have = (size_t)n;
@@ -80,6 +121,7 @@ bool plm_run_read_question(bool terminal, char **ret, size_t *ret_len)
 {
     struct line line = {0};
     bool failed = false, at_end = false;
+    take_interrupt(); // one that stopped the answer before
     show(terminal, "> ");
     for (;;) {
         int c = next_byte();

@@ -9,6 +9,7 @@
 //   @never @now @queue @host @closed     refused at submit
 //   @late        refused while waiting (after @wait)
 //   @nan @lost   fails after two tokens
+//   @escape      every token is a terminal escape
 //   @submit=MS   submit itself takes so long
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,7 +39,7 @@ struct plim_request {
     // Script.
     uint32_t n, max_tokens, answer_tokens, prompt_tokens, top;
     int64_t delay_ms, due_ms, submit_ms;
-    bool logprobs, hold, late, nan, lost, big;
+    bool logprobs, hold, late, nan, lost, big, escape;
     // Progress.
     bool admitted;
     uint32_t produced; // tokens of every choice
@@ -174,7 +175,7 @@ static void push_tokens(struct plim_request *r)
         uint32_t letter = (r->produced + c) % 26;
         plim_event event = {.type = PLIM_EVENT_TOKEN, .choice = c};
         event.token = 'a' + (int32_t)letter;
-        event.text = r->big ? big_text : letters + letter;
+        event.text = r->big ? big_text : r->escape ? "\033" : letters + letter;
         event.text_len = r->big ? BIG_BYTES : 1;
         event.logprob = -0.5f;
         event.n_top = r->top;
@@ -329,6 +330,7 @@ void plim_engine_model(const plim_engine *e, plim_model_info *ret)
     strcpy(ret->name, "Fake model");
     strcpy(ret->arch, "fake");
     strcpy(ret->type, "F32");
+    ret->has_chat_template = true;
 }
 
 static int give(const char *text, char *out, size_t cap, size_t *need)
@@ -522,6 +524,7 @@ static void script(struct plim_request *r, const char *prompt, const plim_reques
     r->nan = strstr(prompt, "@nan") != NULL;
     r->lost = strstr(prompt, "@lost") != NULL;
     r->big = strstr(prompt, "@big") != NULL;
+    r->escape = strstr(prompt, "@escape") != NULL;
 }
 
 static int prompt_text(const plim_engine *e, const plim_request_opts *o, char **ret, size_t *ret_n,

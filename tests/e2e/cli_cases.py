@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line without a terminal: exit statuses, what goes to stdout and what to stderr, bad
+flags. Runs on the pretended engine."""
+import json
+import os
+import subprocess
+import tempfile
+
+import harness
+from harness import case, check, main, same
+
+COMMANDS = ("serve", "run", "plan", "bench", "inspect", "devices")
+
+
+def run(*args, stdin="", timeout=30, **keywords):
+    keywords.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([harness.BINARY, *args], input=stdin, stderr=subprocess.PIPE, text=True,
+                          timeout=timeout, **keywords)
+
+
+def wrong(*args, says):
+    """A wrong command line: status 2, one line on stderr, nothing on stdout."""
+    done = run(*args)
+    check(done.returncode == 2, f"{args}: {done}")
+    same(done.stdout, "")
+    check(says in done.stderr, f"{args}: {done.stderr!r} lacks {says!r}")
+    same(done.stderr.count("\n"), 1)
+
+
+@case
+def bad_flags_name_the_flag():
+    wrong("frob", says='no command "frob"')
+    for command in ("serve", "run", "plan", "bench"):
+        wrong(command, says=f"plimsoll {command}: no model; name one with -m FILE")
+        for flag, value, says in (
+                ("--parallel", "0", "--parallel: 0 is out of range (1 to"),
+                ("-np", "-1", "-np: -1 is out of range"),
+                ("--memory-fraction", "0", "out of range (more than 0, at most 1)"),
+                ("--memory-fraction", "1.5", "out of range"),
+                ("--memory-fraction", "nan", "out of range"),
+                ("--memory-limit", "lots", "is not a size in bytes"),
+                ("-c", "4k", '"4k" is not a whole number'),
+                ("--prove", "half", "is not one of quick|full"),
+                ("--modell", "x", "--modell: unknown option"),
+                ("--chat-template-file", "/nonexistent", "/nonexistent: No such file")):
+            wrong(command, "-m", "x", flag, value, says=says)
+        wrong(command, "-m", "x", "-c", says="-c: needs a value (N)")
+        wrong(command, "-m", "x", "stray", says='unexpected argument "stray"')
+    wrong("run", "-m", "x", "-p", "a", "-f", "b", says="-p or -f")
+    wrong("run", "-m", "x", "--stop", "", says="--stop: the text is empty")
+    wrong("run", "-m", "x", "--temp", "-1", says="--temp: -1 is out of range (0 to 2)")
+    wrong("bench", "-m", "x", "-p", "0", "-n", "0", says="nothing to measure")
+    wrong("inspect", says="name one file")
+    wrong("inspect", "a", "b", says='unexpected argument "b"')
+
+
+@case
+def help_goes_to_stdout():
+    done = run()
+    same((done.returncode, done.stdout), (2, ""))
+    check("plimsoll COMMAND" in done.stderr, done.stderr)
+    done = run("--version")
+    same((done.returncode, done.stderr), (0, ""))
+    check(done.stdout.startswith("plimsoll "), done.stdout)
+    listed = run("help").stdout
+    for command in COMMANDS:
+        check(f"\n  {command} " in listed, listed)
+        done = run("help", command)
+        same((done.returncode, done.stderr), (0, ""))
+        same(done.stdout, run(command, "--help").stdout)
+        check(done.stdout.startswith(f"usage: plimsoll {command} "), done.stdout)
+
+
+@case
+def the_manual_holds_every_option():
+    page = run("help", "--man").stdout
+    for command in COMMANDS:
+        for line in run(command, "--help").stdout.split("\n"):
+            if line.startswith("  -"):
+                name = line.split()[0].rstrip(",").replace("-", "\\-")
+                check(f"\n\\fB{name}" in page, f"{command}: {name} is not in the manual")
+
+
+@case
+def a_full_disk_is_a_failure():
+    for args in (["--version"], ["help"], ["devices"], ["inspect", "x"], ["plan", "-m", "x"],
+                 ["run", "-m", "x", "-p", "hi"]):
+        with open("/dev/full", "w") as full:
+            done = run(*args, stdout=full)
+        check(done.returncode == 1 and "cannot write" in done.stderr, f"{args}: {done}")
+
+
+@case
+def run_answers_a_prompt():
+    done = run("run", "-m", "x", "-p", "hi")
+    same((done.returncode, done.stdout, done.stderr), (0, "abcde\n", ""))
+    done = run("run", "-m", "x", stdin="@tokens=3\n")
+    same((done.returncode, done.stdout, done.stderr), (0, "abc\n", ""))
+    done = run("run", "-m", "x", stdin="\n")
+    same((done.returncode, done.stdout), (1, ""))
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("@tokens=4\n")
+        file.flush()
+        same(run("run", "-m", "x", "-f", file.name).stdout, "abcd\n")
+    done = run("run", "-m", "x", "-p", "hi", "--show-timings")
+    same(done.stdout, "abcde\n")
+    check("answer: 5 tokens" in done.stderr, done.stderr)
+
+
+@case
+def run_takes_a_script_of_questions():
+    done = run("run", "-m", "x", "-cnv", stdin="one\ntwo @tokens=2\r\n/reset\nthree @tokens=3")
+    same((done.returncode, done.stdout), (0, "abcde\nab\nabc\n"))
+
+
+@case
+def failures_are_status_1():
+    for args, says in ((["run", "-m", "missing", "-p", "a"], "no such model file"),
+                       (["run", "-m", "x", "-p", "@never"], "more memory than there is"),
+                       (["run", "-m", "x", "-p", "@nan"], "no numbers"),
+                       (["run", "-m", "x", "-f", "/nonexistent"], "/nonexistent: No such file"),
+                       (["bench", "-m", "missing"], "no such model file"),
+                       (["plan", "-m", "missing"], "no such file"),
+                       (["plan", "-m", "small"], "--parallel 1 works"),
+                       (["inspect", "missing"], "no such file"),
+                       (["plan", "-m", "x", "--plan-out", "/nonexistent/p"], "/nonexistent/p: No such")):
+        done = run(*args)
+        check(done.returncode == 1 and says in done.stderr, f"{args}: {done}")
+
+
+@case
+def results_as_json():
+    same(json.loads(run("plan", "-m", "x", "--json").stdout), {"object": "plan"})
+    same(json.loads(run("devices", "--json").stdout)[0]["id"], "cpu")
+    same(json.loads(run("inspect", "--json", "x").stdout), {"keys": {}})
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plan.json")
+        done = run("plan", "-m", "x", "--plan-out", path)
+        check(done.returncode == 0 and done.stdout.startswith("room"), done)
+        with open(path) as file:
+            same(json.load(file), {"object": "plan"})
+        same(os.listdir(folder), ["plan.json"])
+
+
+main()

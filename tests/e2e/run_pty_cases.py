@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`plimsoll run` through a pseudo-terminal, on the pretended engine, whose answers the words in a
+question steer (tests/support/fake_engine.c)."""
+import harness
+from harness import case, check, main, same
+from terminal import CTRL_C, CTRL_D, Terminal
+
+
+def chat(*args, **keywords):
+    return Terminal(harness.BINARY, "run", "-m", harness.MODEL, *args, **keywords)
+
+
+def ready(t):
+    t.expect(r"/help lists the commands\.\r\n> ")
+
+
+@case
+def answers_turn_after_turn():
+    with chat() as t:
+        ready(t)
+        t.line("one")
+        t.expect(r"one\r\nabcde\r\n> ")
+        t.line("two @tokens=3")
+        t.expect(r"abc\r\n> ")
+        t.type(CTRL_D)
+        same(t.end(), 0)
+
+
+@case
+def text_comes_as_it_is_made():
+    with chat() as t:
+        ready(t)
+        t.line("@tokens=20 @delay=100")
+        t.expect("abc", timeout=2)
+        check("t" not in t.seen[t.at:], "the answer came in one piece")
+        t.expect(r"qrst\r\n> ")
+
+
+@case
+def ctrl_c_stops_the_answer_and_not_the_program():
+    with chat() as t:
+        ready(t)
+        t.line("@tokens=2000 @delay=20")
+        t.expect("abcd")
+        t.type(CTRL_C)
+        t.expect(r"\r\n> ", timeout=2)
+        same(t.rest(0.3), "")
+        t.line("again")
+        t.expect(r"again\r\nabcde\r\n> ")
+        check(t.alive())
+
+
+@case
+def ctrl_c_before_the_first_token():
+    with chat() as t:
+        ready(t)
+        t.line("@hold")
+        t.rest(0.3)
+        t.type(CTRL_C)
+        t.expect(r"\r\n> ", timeout=2)
+        t.line("again")
+        t.expect(r"abcde\r\n> ")
+
+
+@case
+def ctrl_c_at_the_prompt_empties_the_line():
+    with chat() as t:
+        ready(t)
+        t.type("@never")
+        t.expect("@never")
+        t.type(CTRL_C)
+        t.expect(r"\r\n> ", timeout=2)
+        t.line("fine")
+        t.expect(r"abcde\r\n> ")
+
+
+@case
+def ctrl_c_while_loading_ends_the_program():
+    with Terminal(harness.BINARY, "run", "-m", "slow-30000.gguf") as t:
+        t.rest(0.3)
+        t.type(CTRL_C)
+        same(t.end(timeout=3), -2)
+
+
+@case
+def commands():
+    with chat() as t:
+        ready(t)
+        t.line("/regen")
+        t.expect("there is no answer yet")
+        t.line("first @tokens=4")
+        t.expect(r"abcd\r\n> ")
+        t.line("/regen")
+        t.expect(r"/regen\r\nabcd\r\n> ")
+        t.line("/reset")
+        t.expect("forgotten")
+        t.line("/regen")
+        t.expect("there is no answer yet")
+        t.line("/help")
+        t.expect(r"Ctrl-C stops an answer\.\r\n> ")
+        t.line("/usr/bin is a path")
+        t.expect(r"abcde\r\n> ")
+        t.line("/exit")
+        same(t.end(), 0)
+
+
+@case
+def a_line_that_ends_in_a_backslash_goes_on():
+    with chat() as t:
+        ready(t)
+        t.line("@tokens=7 \\")
+        t.expect(r"\r\n\. ")
+        t.line("more")
+        t.expect(r"abcdefg\r\n> ")
+
+
+@case
+def an_empty_line_asks_nothing():
+    with chat() as t:
+        ready(t)
+        t.line("")
+        same(t.rest(0.3), "\r\n> ")
+
+
+@case
+def a_refusal_is_told_and_the_chat_goes_on():
+    with chat() as t:
+        ready(t)
+        for word, told in (("@never", "needs more memory"), ("@late", "waited too long"), ("@nan", "no numbers")):
+            t.line(word)
+            t.expect(told + r"[^\r]*\r\n> ")
+        t.line("fine")
+        t.expect(r"abcde\r\n> ")
+        t.type(CTRL_D)
+        same(t.end(), 0)
+
+
+@case
+def a_conversation_beyond_the_context_says_what_to_do():
+    with chat("-c", "100", "-n", "50") as t:
+        ready(t)
+        t.line("x" * 90)
+        t.expect("the request is longer")
+        t.line("short")
+        t.expect(r"abcde\r\n> ")
+        t.line("x" * 90)
+        t.expect("/reset begins anew")
+
+
+@case
+def an_answer_that_was_cut_says_so():
+    with chat("-n", "3") as t:
+        ready(t)
+        t.line("long @tokens=10")
+        t.expect(r"abc\r\n\[cut: ")
+
+
+@case
+def a_model_can_not_drive_the_terminal():
+    with chat() as t:
+        ready(t)
+        t.line("@escape @tokens=2")
+        t.expect("\ufffd\ufffd\r\n> ")
+        check("\x1b" not in t.seen[t.seen.index("@escape"):], repr(t.seen))
+
+
+@case
+def one_prompt_ends_the_program():
+    with chat("-p", "hi") as t:
+        same(t.end(), 0)
+        check(t.seen.endswith("abcde\r\n"), repr(t.seen))
+        check(">" not in t.seen, repr(t.seen))
+
+
+@case
+def one_prompt_and_ctrl_c():
+    with chat("-p", "@tokens=2000 @delay=20") as t:
+        t.expect("abc")
+        t.type(CTRL_C)
+        same(t.end(timeout=3), 130)
+
+
+@case
+def one_prompt_and_then_a_chat():
+    with chat("-p", "hi", "-cnv") as t:
+        t.expect(r"abcde\r\n> ")
+        t.line("more")
+        t.expect(r"abcde\r\n> ")
+
+
+@case
+def progress_is_a_bar_that_goes_away():
+    with chat("-p", "hi") as t:
+        t.expect(r"load +\[#+\.+\]")
+        t.end()
+        t.expect(r"\r\x1b\[Kabcde")
+    with chat("-p", "hi", env={"TERM": "dumb"}) as t:
+        t.end()
+        check("\x1b" not in t.seen, repr(t.seen))
+
+
+main()
