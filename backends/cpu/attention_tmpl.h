@@ -36,23 +36,6 @@ VEC_FN vf at_load(const uint8_t *base, uint64_t i, const bool f16)
     return f16 ? vf_load_f16(base + i * 2) : vf_load(base + i * 4);
 }
 
-VEC_FN vf at_exp(vf x)
-{
-    const vf magic = vf_set1(PLM_ROUND_MAGIC);
-    x = vf_max(vf_set1(PLM_EXP_MIN), x);
-    x = vf_min(vf_set1(PLM_EXP_MAX), x);
-    vf t = vf_fma(x, vf_set1(PLM_EXP_LOG2E), magic);
-    vf n = vf_sub(t, magic);
-    vf r = vf_fma(n, vf_set1(-PLM_EXP_LN2HI), x);
-    r = vf_fma(n, vf_set1(-PLM_EXP_LN2LO), r);
-    vf p = vf_fma(r, vf_set1(PLM_EXP_P4), vf_set1(PLM_EXP_P3));
-    p = vf_fma(r, p, vf_set1(PLM_EXP_P2));
-    p = vf_fma(r, p, vf_set1(PLM_EXP_P1));
-    p = vf_fma(r, p, vf_set1(PLM_EXP_P0));
-    p = vf_add(vf_fma(vf_mul(r, r), p, r), vf_set1(1.0f));
-    return vf_mul(p, vf_pow2(t));
-}
-
 // Raw scores of `count` queries from `first` on.
 VEC_FN void at_scores(struct at_tile *t, uint32_t first, const int count, const uint8_t *k,
                       uint32_t head_dim, const bool f16)
@@ -91,7 +74,7 @@ VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float scale)
     VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
     {
         int seen = n - part * VL < 0 ? 0 : n - part * VL > VL ? VL : n - part * VL;
-        vf p = vf_first(at_exp(vf_sub(s[part], vf_set1(top))), vf_set1(0.0f), seen);
+        vf p = vf_first(vf_exp(vf_sub(s[part], vf_set1(top))), vf_set1(0.0f), seen);
         vf_store(&t->score[i][part * VL], p);
         float *sums = &t->sums[i][part * VL];
         vf_store(sums, vf_fma(vf_load(sums), vf_set1(t->scale[i]), p));

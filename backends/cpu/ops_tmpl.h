@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kernels of one variant. Before including it define PLM_CPU_FN (names), OPS_TABLE and OPS_ISA,
 // AT_FALLBACK (the attention for head sizes that are no multiple of VL), and include a vec_*.h.
+#include "backends/cpu/rows_tmpl.h"
+
 #include "backends/cpu/attention_tmpl.h"
 #include "backends/cpu/matmul_tmpl.h"
 // The rest is the reference's C, compiled for this instruction set.
-#include "backends/cpu/ref_norm.c"
 #include "backends/cpu/ref_rope.c"
 #include "backends/cpu/ref_rows.c"
 

@@ -110,6 +110,31 @@ VEC_FN vf vf_pow2(vf t)
                                                 _mm256_set1_epi32(0x3f800000)));
 }
 
+VEC_FN vi vi_magnitude(vf a)
+{
+    return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+}
+VEC_FN vi vi_max(vi a, vi b)
+{
+    return _mm256_max_epu32(a, b);
+}
+VEC_FN uint32_t vi_top(vi a)
+{
+    __m128i m = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(m);
+}
+VEC_FN int32_t vf_store_i8(void *p, vf a)
+{
+    __m256i v = _mm256_cvtps_epi32(a);
+    __m128i b = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    b = _mm_packs_epi16(b, b);
+    _mm_storel_epi64(p, b);
+    __m128i s = _mm_sad_epu8(_mm_xor_si128(b, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(s) - 8 * 128;
+}
+
 VEC_FN vi vi_load(const void *p)
 {
     return _mm256_loadu_si256(p);

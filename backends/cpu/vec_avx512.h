@@ -109,6 +109,28 @@ VEC_FN vf vf_pow2(vf t)
                                                 _mm512_set1_epi32(0x3f800000)));
 }
 
+// The largest bit pattern of the magnitudes.
+VEC_FN vi vi_magnitude(vf a)
+{
+    return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
+}
+VEC_FN vi vi_max(vi a, vi b)
+{
+    return _mm512_max_epu32(a, b);
+}
+VEC_FN uint32_t vi_top(vi a)
+{
+    return _mm512_reduce_max_epu32(a);
+}
+// Rounds to nearest, ties to even, stores VL int8 (|a| <= 127) and returns their sum.
+VEC_FN int32_t vf_store_i8(void *p, vf a)
+{
+    __m128i b = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a));
+    _mm_storeu_si128(p, b);
+    __m128i s = _mm_sad_epu8(_mm_xor_si128(b, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(s) + _mm_extract_epi16(s, 4) - 16 * 128;
+}
+
 // Codes: VL lanes of 4 bytes.
 VEC_FN vi vi_load(const void *p)
 {

@@ -120,6 +120,34 @@ VEC_FN vf vf_pow2(vf t)
     VEC_EACH(vf, plm_bits_f32((plm_f32_bits(t.l[i]) << 23) + 0x3f800000u));
 }
 
+VEC_FN vi vi_magnitude(vf a)
+{
+    VEC_EACH(vi, (int32_t)(plm_f32_bits(a.l[i]) & 0x7fffffffu));
+}
+VEC_FN vi vi_max(vi a, vi b) // of magnitudes: the sign bit is clear
+{
+    VEC_EACH(vi, a.l[i] > b.l[i] ? a.l[i] : b.l[i]);
+}
+VEC_FN uint32_t vi_top(vi a)
+{
+    int32_t top = a.l[0];
+    for (int i = 1; i < VL; i++)
+        top = a.l[i] > top ? a.l[i] : top;
+    return (uint32_t)top;
+}
+VEC_FN int32_t vf_store_i8(void *p, vf a)
+{
+    int8_t q[VL];
+    int32_t sum = 0;
+    for (int i = 0; i < VL; i++) {
+        int32_t v = (int32_t)(plm_f32_bits(a.l[i] + PLM_ROUND_MAGIC) - 0x4b400000u);
+        q[i] = (int8_t)v;
+        sum += v;
+    }
+    memcpy(p, q, sizeof q);
+    return sum;
+}
+
 VEC_FN vi vi_load(const void *p)
 {
     vi v;
