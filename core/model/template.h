@@ -41,12 +41,16 @@ struct plm_render {
     struct plm_buf text;
     struct plm_span *spans; // cover the text in order
     size_t n_spans;
+    // Content of a message that came as a list of parts was written as that list stands: the
+    // template knows text only.
+    bool printed_parts;
     struct plm_host *host;
 };
 
 void plm_render_finish(struct plm_render *render);
 
-// Renders with the members of context (an object) as variables. Strings inside the members named
+// Renders with the members of context (an object) as variables; context is only read, and must
+// stay as it is meanwhile. ret need not be initialised. Strings inside the members named
 // "bos_token" and "eos_token" are trusted; all others are the user's. PLM_ERR_INVALID when the
 // template calls raise_exception (err->msg is its text) or fails on the values; PLM_ERR_LIMIT;
 // PLM_ERR_NOMEM_HOST. Thread-safe: each call has its own arena.
