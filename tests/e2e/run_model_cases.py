@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`plimsoll run` through a pseudo-terminal on a real model: the conversation is kept, forgotten and
+resumed; and the other subcommands on the same file. Skipped without $PLIMSOLL_TEST_MODELS."""
+import json
+import os
+import pathlib
+import subprocess
+
+import harness
+from harness import case, check, main, same, skip
+from terminal import CTRL_C, CTRL_D, Terminal
+
+NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+ANSWER = r"\r\n(.*?)\r\n\[prompt: (\d+) tokens, (\d+) of them cached, .*?answer: (\d+) tokens.*?\]\r\n"
+
+
+def chat(*args):
+    return Terminal(harness.BINARY, "run", "-m", harness.MODEL, "-c", "2048", "--temp", "0", "-n",
+                    "24", "--show-timings", *args)
+
+
+def ready(t):
+    t.expect(r"/help lists the commands\.\r\n> ", timeout=120)
+
+
+def ask(t, question):
+    """(answer, prompt tokens, cached tokens, answer tokens)"""
+    t.line(question)
+    found = t.expect(ANSWER, timeout=60)
+    text, *numbers = found.groups()
+    return (text, *map(int, numbers))
+
+
+def run(*args):
+    return subprocess.run([harness.BINARY, *args], capture_output=True, text=True, timeout=300)
+
+
+@case
+def a_conversation_is_kept_and_forgotten():
+    with chat() as t:
+        ready(t)
+        first = ask(t, "What is the capital of France?")
+        check("Paris" in first[0], first)
+        second = ask(t, "And of Italy?")
+        check(second[1] > first[1] + first[3], f"the first turn is missing: {first}, {second}")
+        check(second[2] >= 16, f"nothing of the first turn was cached: {second}")
+        t.line("/regen")
+        again = t.expect(ANSWER, timeout=60)
+        same((again.group(1), int(again.group(2))), second[:2])
+        t.line("/reset")
+        t.expect("forgotten")
+        same(ask(t, "What is the capital of France?")[:2], first[:2])
+        t.type(CTRL_D)
+        same(t.end(), 0)
+
+
+@case
+def the_system_prompt_survives_a_reset():
+    with chat("-sys", "You are a pirate and end each sentence with arr.") as t:
+        ready(t)
+        first = ask(t, "Hello")
+        t.line("/reset")
+        same(ask(t, "Hello")[:2], first[:2])
+    with chat() as t:
+        ready(t)
+        check(ask(t, "Hello")[1] != first[1], "the system prompt changes nothing")
+
+
+@case
+def ctrl_c_stops_the_answer_and_the_chat_goes_on():
+    with chat("-n", "-1", "--ignore-eos") as t:
+        ready(t)
+        t.line("Tell me a long story.")
+        t.expect(r"story\.\r\n.{20}", timeout=60)
+        t.type(CTRL_C)
+        t.expect(r"\r\n> ", timeout=10)
+        t.line("/reset")
+        t.expect("forgotten")
+        t.line("Count to ten.")
+        t.expect(r"ten\.\r\n.{10}", timeout=60)
+        t.type(CTRL_C)
+        t.expect(r"\r\n> ", timeout=10)
+        t.type(CTRL_D)
+        same(t.end(), 0)
+
+
+@case
+def one_prompt_from_stdin_and_a_raw_completion():
+    base = ["run", "-m", harness.MODEL, "-c", "512", "--temp", "0", "-n", "8"]
+    piped = subprocess.run([harness.BINARY, *base], input="What is the capital of France?\n",
+                           capture_output=True, text=True, timeout=300)
+    check(piped.returncode == 0 and "Paris" in piped.stdout, piped)
+    raw = run(*base, "-no-cnv", "-p", "The capital of France is")
+    check(raw.returncode == 0 and "Paris" in raw.stdout, raw)
+    seeds = [run(*base, "--temp", "1", "-s", seed, "-n", "16", "-p", "Invent a word.").stdout
+             for seed in ("1", "1", "2")]
+    check(seeds[0] == seeds[1] != seeds[2], seeds)
+
+
+@case
+def the_other_commands():
+    plans = [run("plan", "-m", harness.MODEL, "-c", "1024", "-np", "2", "--json") for _ in range(2)]
+    check(all(plan.returncode == 0 for plan in plans), plans)
+    same(plans[0].stdout, plans[1].stdout)
+    json.loads(plans[0].stdout)
+    bench = run("bench", "-m", harness.MODEL, "-p", "32", "-n", "8", "--users", "2", "-r", "2", "--json")
+    check(bench.returncode == 0, bench)
+    cases = json.loads(bench.stdout)["cases"]
+    same([c["name"] for c in cases], ["prompt", "decode", "users"])
+    check(all(len(c["seconds"]) == 2 and c["tokens_per_second"] > 0 for c in cases), cases)
+    keys = json.loads(run("inspect", "--json", harness.MODEL).stdout)
+    check("llama" in json.dumps(keys), keys)
+    check("general.architecture" in run("inspect", harness.MODEL).stdout)
+    small = run("plan", "-m", harness.MODEL, "--memory-limit", "64MiB")
+    check(small.returncode == 1 and "--memory-limit" in small.stderr, small)
+
+
+models = os.environ.get("PLIMSOLL_TEST_MODELS")
+model = pathlib.Path(models or ".") / NAME
+if not models or not model.exists():
+    skip(f"{NAME} is not under $PLIMSOLL_TEST_MODELS")
+main(model=str(model))
