@@ -7,8 +7,9 @@
 
 #define AT_BLOCK   PLM_KV_BLOCK_TOKENS
 #define AT_PARTS   (AT_BLOCK / VL) // vectors of scores of one block
-#define AT_QUERIES 12              // query heads of a tile; a multiple of every VEC_QUERIES
+#define AT_QUERIES 24              // query heads of a tile
 #define AT_CHUNK   4               // vectors of the head dimension accumulated at once
+#define AT_AHEAD   4               // blocks whose scores one token's few queries compute together
 #define AT_MAX_DIM 256
 
 struct at_query {
@@ -22,6 +23,8 @@ struct at_tile {
     float out[AT_QUERIES][AT_MAX_DIM];
     float sums[AT_QUERIES][AT_BLOCK];
     float score[AT_QUERIES][AT_BLOCK]; // scores, then probabilities
+    float k[AT_BLOCK * AT_MAX_DIM];    // of the block as floats
+    float v[AT_BLOCK * AT_MAX_DIM];
     float top[AT_QUERIES];
     float scale[AT_QUERIES]; // what the sums so far are multiplied by in this block
     struct at_query query[AT_QUERIES];
@@ -31,51 +34,62 @@ struct at_tile {
 _Static_assert(sizeof(struct at_tile) <= PLM_CPU_SCRATCH_BYTES,
                "attention tile beyond the scratch");
 
+// One block of one KV head.
+struct at_kv {
+    const uint8_t *k, *v;
+    uint32_t head_dim;
+    float scale;
+};
+
 VEC_FN vf at_load(const uint8_t *base, uint64_t i, const bool f16)
 {
     return f16 ? vf_load_f16(base + i * 2) : vf_load(base + i * 4);
 }
 
-// Raw scores of `count` queries from `first` on.
-VEC_FN void at_scores(struct at_tile *t, uint32_t first, const int count, const uint8_t *k,
-                      uint32_t head_dim, const bool f16)
+// Raw scores of `count` queries against `blocks` blocks; block b's go to score[b * count + i].
+VEC_FN void at_scores(const struct at_query *query, const int count, const uint8_t *const *k,
+                      const int blocks, uint32_t head_dim, const bool f16, float (*score)[AT_BLOCK])
 {
-    vf acc[VEC_QUERIES][AT_PARTS];
-    VEC_UNROLL for (int i = 0; i < count; i++)
-        VEC_UNROLL for (int part = 0; part < AT_PARTS; part++) acc[i][part] = vf_set1(0.0f);
+    vf acc[AT_AHEAD][VEC_SCORES][AT_PARTS];
+    VEC_UNROLL for (int b = 0; b < blocks; b++) VEC_UNROLL for (int i = 0; i < count; i++)
+        VEC_UNROLL for (int part = 0; part < AT_PARTS; part++) acc[b][i][part] = vf_set1(0.0f);
     for (uint32_t d = 0; d < head_dim; d++)
-        VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
+        VEC_UNROLL for (int b = 0; b < blocks; b++)
+            VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
         {
-            vf kv = at_load(k, d * AT_BLOCK + part * VL, f16);
-            VEC_UNROLL for (int i = 0; i < count; i++) acc[i][part] =
-                vf_fma(vf_set1(t->query[first + i].q[d]), kv, acc[i][part]);
+            vf kv = at_load(k[b], d * AT_BLOCK + (uint32_t)(part * VL), f16);
+            VEC_UNROLL for (int i = 0; i < count; i++) acc[b][i][part] =
+                vf_fma(vf_set1(query[i].q[d]), kv, acc[b][i][part]);
         }
-    VEC_UNROLL for (int i = 0; i < count; i++)
+    VEC_UNROLL for (int b = 0; b < blocks; b++) VEC_UNROLL for (int i = 0; i < count; i++)
         VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
-            vf_store(&t->score[first + i][part * VL], acc[i][part]);
+            vf_store(&score[b * count + i][part * VL], acc[b][i][part]);
 }
 
-// Scores to probabilities, and the running maximum and sums.
-VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float scale)
+// Scores of query i, at `score`, to probabilities, and the running maximum and sums.
+VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float *score, float scale)
 {
     const int n = (int)t->n[i];
-    vf s[AT_PARTS], low = vf_set1(-INFINITY);
-    float top = t->top[i];
+    const vf low = vf_set1(-INFINITY);
+    vf s[AT_PARTS], most = low;
     VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
     {
-        int seen = n - part * VL < 0 ? 0 : n - part * VL > VL ? VL : n - part * VL;
-        s[part] = vf_mul(vf_load(&t->score[i][part * VL]), vf_set1(scale));
-        s[part] = vf_first(s[part], low, seen);
-        float most = vf_top(s[part]);
-        top = most > top ? most : top;
+        s[part] = vf_mul(vf_load(score + part * VL), vf_set1(scale));
+        if (n < AT_BLOCK)
+            s[part] = vf_first(s[part], low, n - part * VL);
+        most = vf_max(s[part], most);
     }
-    t->scale[i] = plm_expf(t->top[i] - top);
+    float top = vf_top(most);
+    top = top > t->top[i] ? top : t->top[i];
+    // exp(0) is 1 exactly.
+    t->scale[i] = top == t->top[i] ? 1.0f : plm_expf(t->top[i] - top);
     t->top[i] = top;
     VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
     {
-        int seen = n - part * VL < 0 ? 0 : n - part * VL > VL ? VL : n - part * VL;
-        vf p = vf_first(vf_exp(vf_sub(s[part], vf_set1(top))), vf_set1(0.0f), seen);
-        vf_store(&t->score[i][part * VL], p);
+        vf p = vf_exp(vf_sub(s[part], vf_set1(top)));
+        if (n < AT_BLOCK)
+            p = vf_first(p, vf_set1(0.0f), n - part * VL);
+        vf_store(score + part * VL, p);
         float *sums = &t->sums[i][part * VL];
         vf_store(sums, vf_fma(vf_load(sums), vf_set1(t->scale[i]), p));
     }
@@ -83,17 +97,17 @@ VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float scale)
 
 // Adds tokens [from, to) times V to the outputs of `count` queries, `vecs` vectors from dimension
 // d0 on; with rescale the old sums are scaled first.
-VEC_FN void at_values(struct at_tile *t, uint32_t first, const int count, uint32_t d0,
-                      const int vecs, uint32_t from, uint32_t to, bool rescale, const uint8_t *v,
-                      uint32_t head_dim, const bool f16)
+VEC_FN void at_values(struct at_tile *t, uint32_t first, const int count,
+                      const float (*p)[AT_BLOCK], uint32_t d0, const int vecs, uint32_t from,
+                      uint32_t to, bool rescale, const struct at_kv *kv, const bool f16)
 {
     vf acc[VEC_QUERIES][AT_CHUNK];
     VEC_UNROLL for (int i = 0; i < count; i++)
     {
-        vf c = vf_set1(t->scale[first + i]);
+        vf c = vf_set1(t->scale[first + (uint32_t)i]);
         VEC_UNROLL for (int w = 0; w < vecs; w++)
         {
-            acc[i][w] = vf_load(&t->out[first + i][d0 + w * VL]);
+            acc[i][w] = vf_load(&t->out[first + (uint32_t)i][d0 + (uint32_t)(w * VL)]);
             if (rescale)
                 acc[i][w] = vf_mul(acc[i][w], c);
         }
@@ -101,102 +115,199 @@ VEC_FN void at_values(struct at_tile *t, uint32_t first, const int count, uint32
     for (uint32_t j = from; j < to; j++) {
         vf row[AT_CHUNK];
         VEC_UNROLL for (int w = 0; w < vecs; w++) row[w] =
-            at_load(v, (uint64_t)j * head_dim + d0 + w * VL, f16);
+            at_load(kv->v, (uint64_t)j * kv->head_dim + d0 + (uint32_t)(w * VL), f16);
         VEC_UNROLL for (int i = 0; i < count; i++)
         {
-            vf p = vf_set1(t->score[first + i][j]);
-            VEC_UNROLL for (int w = 0; w < vecs; w++) acc[i][w] = vf_fma(p, row[w], acc[i][w]);
+            vf pj = vf_set1(p[i][j]);
+            VEC_UNROLL for (int w = 0; w < vecs; w++) acc[i][w] = vf_fma(pj, row[w], acc[i][w]);
         }
     }
     VEC_UNROLL for (int i = 0; i < count; i++) VEC_UNROLL for (int w = 0; w < vecs; w++)
-        vf_store(&t->out[first + i][d0 + w * VL], acc[i][w]);
+        vf_store(&t->out[first + (uint32_t)i][d0 + (uint32_t)(w * VL)], acc[i][w]);
 }
 
 // All dimensions of `count` queries.
-VEC_FN void at_values_all(struct at_tile *t, uint32_t first, const int count, uint32_t from,
-                          uint32_t to, bool rescale, const uint8_t *v, uint32_t head_dim,
-                          const bool f16)
+VEC_FN void at_values_all(struct at_tile *t, uint32_t first, const int count,
+                          const float (*p)[AT_BLOCK], uint32_t from, uint32_t to, bool rescale,
+                          const struct at_kv *kv, const bool f16)
 {
     uint32_t d = 0;
-    for (; d + AT_CHUNK * VL <= head_dim; d += AT_CHUNK * VL)
-        at_values(t, first, count, d, AT_CHUNK, from, to, rescale, v, head_dim, f16);
-    for (; d < head_dim; d += VL)
-        at_values(t, first, count, d, 1, from, to, rescale, v, head_dim, f16);
+    for (; d + AT_CHUNK * VL <= kv->head_dim; d += AT_CHUNK * VL)
+        at_values(t, first, count, p, d, AT_CHUNK, from, to, rescale, kv, f16);
+    for (; d < kv->head_dim; d += VL)
+        at_values(t, first, count, p, d, 1, from, to, rescale, kv, f16);
 }
 
-// One block for queries [first, first + count), all of which see at least one of its tokens.
-VEC_FN void at_group(struct at_tile *t, uint32_t first, const int count, const uint8_t *k,
-                     const uint8_t *v, const struct plm_attention_args *a, const bool f16)
+// Softmax and values of queries [first, first + count), whose scores are at p.
+VEC_FN void at_finish(struct at_tile *t, uint32_t first, const int count, float (*p)[AT_BLOCK],
+                      const struct at_kv *kv, const bool f16)
 {
     uint32_t least = AT_BLOCK, most = 0;
-    at_scores(t, first, count, k, a->head_dim, f16);
-    VEC_UNROLL for (int i = 0; i < count; i++)
-    {
-        uint32_t n = t->n[first + i];
-        at_softmax(t, first + i, a->scale);
+    for (int i = 0; i < count; i++) {
+        uint32_t n = t->n[first + (uint32_t)i];
+        at_softmax(t, first + (uint32_t)i, p[i], kv->scale);
         least = n < least ? n : least;
         most = n > most ? n : most;
     }
-    at_values_all(t, first, count, 0, least, true, v, a->head_dim, f16);
+    const float(*probability)[AT_BLOCK] = (const float(*)[AT_BLOCK])p;
+    at_values_all(t, first, count, probability, 0, least, true, kv, f16);
     if (least == most)
         return;
     // Tokens that only some of the queries see must not touch the others, not even times zero.
-    VEC_UNROLL for (int i = 0; i < count; i++) if (t->n[first + i] > least)
-        at_values_all(t, first + i, 1, least, t->n[first + i], false, v, a->head_dim, f16);
+    for (int i = 0; i < count; i++) {
+        uint32_t q = first + (uint32_t)i;
+        if (t->n[q] > least)
+            at_values_all(t, q, 1, probability + i, least, t->n[q], false, kv, f16);
+    }
 }
 
-static __attribute__((noinline)) void at_block_f16(struct at_tile *t, uint32_t first, uint32_t end,
-                                                   const uint8_t *k, const uint8_t *v,
-                                                   const struct plm_attention_args *a)
+// Softmax and values of queries [first, end); query i's scores are at p[i - first].
+VEC_FN void at_finish_all(struct at_tile *t, uint32_t first, uint32_t end, float (*p)[AT_BLOCK],
+                          const struct at_kv *kv, const bool f16)
 {
-    for (; end - first >= VEC_QUERIES; first += VEC_QUERIES)
-        at_group(t, first, VEC_QUERIES, k, v, a, true);
+    for (; end - first >= VEC_QUERIES; first += VEC_QUERIES, p += VEC_QUERIES)
+        at_finish(t, first, VEC_QUERIES, p, kv, f16);
 #if VEC_QUERIES > 3
-    for (; end - first >= 3; first += 3)
-        at_group(t, first, 3, k, v, a, true);
+    for (; end - first >= 3; first += 3, p += 3)
+        at_finish(t, first, 3, p, kv, f16);
 #endif
-    for (; first < end; first++)
-        at_group(t, first, 1, k, v, a, true);
+#if VEC_QUERIES > 1
+    for (; first < end; first++, p++)
+        at_finish(t, first, 1, p, kv, f16);
+#endif
 }
 
-static __attribute__((noinline)) void at_block_f32(struct at_tile *t, uint32_t first, uint32_t end,
-                                                   const uint8_t *k, const uint8_t *v,
-                                                   const struct plm_attention_args *a)
+VEC_FN void at_block(struct at_tile *t, uint32_t first, uint32_t end, const struct at_kv *kv,
+                     const bool f16)
 {
-    for (; end - first >= VEC_QUERIES; first += VEC_QUERIES)
-        at_group(t, first, VEC_QUERIES, k, v, a, false);
-    for (; first < end; first++)
-        at_group(t, first, 1, k, v, a, false);
+    uint32_t i = first;
+    for (; end - i >= VEC_SCORES; i += VEC_SCORES)
+        at_scores(t->query + i, VEC_SCORES, &kv->k, 1, kv->head_dim, f16, t->score + i);
+    for (; end - i >= 3; i += 3)
+        at_scores(t->query + i, 3, &kv->k, 1, kv->head_dim, f16, t->score + i);
+    for (; i < end; i++)
+        at_scores(t->query + i, 1, &kv->k, 1, kv->head_dim, f16, t->score + i);
+    at_finish_all(t, first, end, t->score + first, kv, f16);
+}
+
+#define AT_AHEAD_QUERIES 4
+_Static_assert(AT_AHEAD *AT_AHEAD_QUERIES <= AT_QUERIES && AT_AHEAD_QUERIES <= VEC_SCORES,
+               "scores ahead need their rows");
+
+// Scores of few queries against AT_AHEAD blocks: enough independent sums to keep the units busy.
+VEC_FN void at_ahead(struct at_tile *t, const uint8_t *const k[AT_AHEAD], uint32_t head_dim,
+                     const bool f16)
+{
+    switch (t->queries) {
+    case 1: at_scores(t->query, 1, k, AT_AHEAD, head_dim, f16, t->score); break;
+    case 2: at_scores(t->query, 2, k, AT_AHEAD, head_dim, f16, t->score); break;
+    case 3: at_scores(t->query, 3, k, AT_AHEAD, head_dim, f16, t->score); break;
+    case AT_AHEAD_QUERIES: at_scores(t->query, 4, k, AT_AHEAD, head_dim, f16, t->score); break;
+    default: break;
+    }
+}
+
+// One function per storage type, so that each instance is compiled once.
+#define AT_TYPED(suffix, f16)                                                                      \
+    static __attribute__((noinline)) void at_block_##suffix(struct at_tile *t, uint32_t first,     \
+                                                            uint32_t end, const struct at_kv *kv)  \
+    {                                                                                              \
+        at_block(t, first, end, kv, f16);                                                          \
+    }                                                                                              \
+    static __attribute__((noinline)) void at_ahead_##suffix(                                       \
+        struct at_tile *t, const uint8_t *const k[AT_AHEAD], uint32_t head_dim)                    \
+    {                                                                                              \
+        at_ahead(t, k, head_dim, f16);                                                             \
+    }                                                                                              \
+    static __attribute__((noinline)) void at_finish_##suffix(                                      \
+        struct at_tile *t, float(*p)[AT_BLOCK], const struct at_kv *kv)                            \
+    {                                                                                              \
+        at_finish_all(t, 0, t->queries, p, kv, f16);                                               \
+    }
+AT_TYPED(f16, true)
+AT_TYPED(f32, false)
+
+// A block in half precision for many queries: converted once.
+static void at_block_converted(struct at_tile *t, uint32_t first, const struct at_kv *kv)
+{
+    struct at_kv f = *kv;
+    for (uint32_t i = 0; i < AT_BLOCK * kv->head_dim; i += VL) {
+        vf_store(t->k + i, vf_load_f16(kv->k + (uint64_t)i * 2));
+        vf_store(t->v + i, vf_load_f16(kv->v + (uint64_t)i * 2));
+    }
+    f.k = (const uint8_t *)t->k;
+    f.v = (const uint8_t *)t->v;
+    at_block_f32(t, first, t->queries, &f);
+}
+
+// The sequence's block table and where a KV head's data lies in a block.
+struct at_source {
+    const uint64_t *table;
+    uint64_t k_offset, v_offset;
+};
+
+static struct at_kv at_open(const struct plm_attention_args *a, const struct at_source *s,
+                            uint32_t b)
+{
+    const uint8_t *block = PLM_PTR(const uint8_t, s->table[b]);
+    return (struct at_kv){block + s->k_offset, block + s->v_offset, a->head_dim, a->scale};
+}
+
+// Blocks [0, ret) of a tile of few queries of one token, as far as they are full.
+static uint32_t at_run_few(struct at_tile *t, const struct plm_attention_args *a,
+                           const struct at_source *s)
+{
+    const uint32_t full = (t->query[0].pos + 1) / AT_BLOCK;
+    uint32_t b = 0;
+    if (t->queries > AT_AHEAD_QUERIES || t->query[0].pos != t->query[t->queries - 1].pos)
+        return 0;
+    for (uint32_t i = 0; i < t->queries; i++)
+        t->n[i] = AT_BLOCK;
+    for (; b + AT_AHEAD <= full; b += AT_AHEAD) {
+        const uint8_t *k[AT_AHEAD];
+        struct at_kv kv[AT_AHEAD];
+        for (uint32_t i = 0; i < AT_AHEAD; i++) {
+            kv[i] = at_open(a, s, b + i);
+            k[i] = kv[i].k;
+        }
+        if (a->kv_type == PLM_TYPE_F16) {
+            at_ahead_f16(t, k, a->head_dim);
+            for (uint32_t i = 0; i < AT_AHEAD; i++)
+                at_finish_f16(t, t->score + i * t->queries, &kv[i]);
+        } else {
+            at_ahead_f32(t, k, a->head_dim);
+            for (uint32_t i = 0; i < AT_AHEAD; i++)
+                at_finish_f32(t, t->score + i * t->queries, &kv[i]);
+        }
+    }
+    return b;
 }
 
 // Runs a tile whose queries are ordered by position and belong to one sequence and KV head.
-static void at_run(struct at_tile *t, const struct plm_attention_args *a, const uint64_t *table,
-                   uint32_t kv_head)
+static void at_run(struct at_tile *t, const struct plm_attention_args *a, const struct at_source *s)
 {
-    const uint64_t elem = a->kv_type == PLM_TYPE_F16 ? 2 : 4;
-    const uint64_t head_bytes = (uint64_t)AT_BLOCK * a->head_dim * elem;
     uint32_t first = 0; // queries before it do not reach the block
     for (uint32_t i = 0; i < t->queries; i++) {
         t->top[i] = -INFINITY;
-        memset(t->out[i], 0, sizeof t->out[i]);
+        memset(t->out[i], 0, (uint64_t)a->head_dim * 4);
         memset(t->sums[i], 0, sizeof t->sums[i]);
     }
-    for (uint32_t b = 0;; b++) {
-        for (; first < t->queries && t->query[first].pos / AT_BLOCK < b; first++)
-            ;
+    for (uint32_t b = at_run_few(t, a, s);; b++) {
+        while (first < t->queries && t->query[first].pos / AT_BLOCK < b)
+            first++;
         if (first == t->queries)
             break;
         for (uint32_t i = first; i < t->queries; i++) {
             uint32_t n = t->query[i].pos + 1 - b * AT_BLOCK;
             t->n[i] = n < AT_BLOCK ? n : AT_BLOCK;
         }
-        const uint8_t *k =
-            PLM_PTR(const uint8_t, table[b] + a->layer_offset) + kv_head * head_bytes;
-        const uint8_t *v = k + a->kv_heads * head_bytes;
-        if (a->kv_type == PLM_TYPE_F16)
-            at_block_f16(t, first, t->queries, k, v, a);
+        struct at_kv kv = at_open(a, s, b);
+        if (a->kv_type != PLM_TYPE_F16)
+            at_block_f32(t, first, t->queries, &kv);
+        else if (t->queries - first >= 2 * VEC_QUERIES)
+            at_block_converted(t, first, &kv);
         else
-            at_block_f32(t, first, t->queries, k, v, a);
+            at_block_f16(t, first, t->queries, &kv);
     }
     for (uint32_t i = 0; i < t->queries; i++) {
         vf sum = vf_set1(plm_sum16(t->sums[i]));
@@ -205,40 +316,47 @@ static void at_run(struct at_tile *t, const struct plm_attention_args *a, const 
     }
 }
 
+// Fills the tile with heads [h, h + heads) of rows [r, r + n).
+static void at_gather(struct at_tile *t, const struct plm_attention_args *a, uint32_t r, uint32_t n,
+                      uint32_t h, uint32_t heads)
+{
+    const int32_t *pos = PLM_PTR(const int32_t, a->pos);
+    t->queries = 0;
+    for (uint32_t i = r; i < r + n; i++)
+        for (uint64_t k = h; k < h + heads; k++)
+            t->query[t->queries++] = (struct at_query){
+                PLM_PTR(const float, a->q) + (uint64_t)i * a->ld_q + k * a->head_dim,
+                PLM_PTR(float, a->dst) + ((uint64_t)i * a->heads + k) * a->head_dim,
+                (uint32_t)pos[i]};
+}
+
 void PLM_CPU_FN(attention)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     const struct plm_attention_args *a = args;
-    struct at_tile *t = scratch;
     const uint32_t group = a->heads / a->kv_heads;
     const int32_t *pos = PLM_PTR(const int32_t, a->pos), *seq = PLM_PTR(const int32_t, a->seq);
+    const uint64_t head_bytes =
+        (uint64_t)AT_BLOCK * a->head_dim * (a->kv_type == PLM_TYPE_F16 ? 2 : 4);
     if (a->head_dim % VL != 0) {
         AT_FALLBACK(args, begin, end, scratch);
         return;
     }
-    uint32_t u = begin;
-    while (u < end) {
+    for (uint32_t u = begin, n; u < end; u += n) {
         // Rows r .. r + n - 1 of one KV head and one sequence, at rising positions.
-        uint32_t kv_head = u / a->rows, r = u % a->rows, n = 1;
+        uint32_t kv_head = u / a->rows, r = u % a->rows;
         uint32_t most = group < AT_QUERIES ? AT_QUERIES / group : 1;
         most = most < end - u ? most : end - u;
         most = most < a->rows - r ? most : a->rows - r;
-        while (n < most && seq[r + n] == seq[r] && pos[r + n] >= pos[r + n - 1])
+        for (n = 1; n < most && seq[r + n] == seq[r] && pos[r + n] >= pos[r + n - 1];)
             n++;
-        const uint64_t *table =
-            PLM_PTR(const uint64_t, a->tables) + (uint64_t)(uint32_t)seq[r] * a->table_stride;
-        for (uint32_t h0 = 0; h0 < group; h0 += AT_QUERIES) {
-            uint32_t heads = group - h0 < AT_QUERIES ? group - h0 : AT_QUERIES;
-            t->queries = 0;
-            for (uint32_t i = r; i < r + n; i++)
-                for (uint32_t h = 0; h < heads; h++) {
-                    uint64_t head = (uint64_t)kv_head * group + h0 + h;
-                    t->query[t->queries++] = (struct at_query){
-                        PLM_PTR(const float, a->q) + (uint64_t)i * a->ld_q + head * a->head_dim,
-                        PLM_PTR(float, a->dst) + ((uint64_t)i * a->heads + head) * a->head_dim,
-                        (uint32_t)pos[i]};
-                }
-            at_run(t, a, table, kv_head);
+        const struct at_source source = {PLM_PTR(const uint64_t, a->tables) +
+                                             (uint64_t)(uint32_t)seq[r] * a->table_stride,
+                                         a->layer_offset + kv_head * head_bytes,
+                                         a->layer_offset + (a->kv_heads + kv_head) * head_bytes};
+        for (uint32_t h = 0; h < group; h += AT_QUERIES) {
+            at_gather(scratch, a, r, n, kv_head * group + h,
+                      group - h < AT_QUERIES ? group - h : AT_QUERIES);
+            at_run(scratch, a, &source);
         }
-        u += n;
     }
 }

@@ -10,6 +10,7 @@
 #define VL          8
 #define VEC_TILE    4
 #define VEC_QUERIES 2
+#define VEC_SCORES  4 // query heads whose scores are computed together
 
 typedef __m256 vf;
 typedef __m256i vi;

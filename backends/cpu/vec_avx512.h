@@ -11,6 +11,7 @@
 #define VL          16 // float lanes
 #define VEC_TILE    8  // activation rows per register tile
 #define VEC_QUERIES 6  // query heads per register tile of attention
+#define VEC_SCORES  12 // query heads whose scores are computed together
 
 typedef __m512 vf;
 typedef __m512i vi;
@@ -80,9 +81,10 @@ VEC_FN vf vf_min(vf a, vf b)
 {
     return _mm512_min_ps(a, b);
 }
-// Lanes below n of a, the others of b; n is 0 .. VL.
+// Lanes below n of a, the others of b.
 VEC_FN vf vf_first(vf a, vf b, int n)
 {
+    n = n < 0 ? 0 : n > VL ? VL : n;
     return _mm512_mask_blend_ps((__mmask16)((1u << n) - 1u), b, a);
 }
 VEC_FN float vf_top(vf a)

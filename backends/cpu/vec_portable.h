@@ -8,6 +8,7 @@
 #define VL          16
 #define VEC_TILE    2
 #define VEC_QUERIES 1
+#define VEC_SCORES  4 // query heads whose scores are computed together
 
 typedef struct {
     float l[VL];
