@@ -30,10 +30,12 @@ const char *plm_stress_kind_name(enum plm_stress_kind kind);
 
 enum plm_stress_flags {
     PLM_STRESS_EVEN = 1,
-    PLM_STRESS_REPEAT_BLOCKS = 2, // tables may name a physical block more than once
-    PLM_STRESS_SAMPLE = 4,        // the heaviest sampler on every logits row: full sort, logprobs
-    PLM_STRESS_FEW_LAYERS = 8,    // first, middle and last layer and the head are enough
-    PLM_STRESS_COLD = 16,         // discarded pass
+    // Tables may name a physical block more than once. Without it sequence 0 owns all its blocks;
+    // the others may share what is left.
+    PLM_STRESS_REPEAT_BLOCKS = 2,
+    PLM_STRESS_SAMPLE = 4,     // the heaviest sampler on every logits row: full sort, logprobs
+    PLM_STRESS_FEW_LAYERS = 8, // first, middle and last layer and the head are enough
+    PLM_STRESS_COLD = 16,      // discarded pass
 };
 
 struct plm_stress_step {
@@ -97,8 +99,15 @@ struct plm_profile_opts {
     const struct plm_log *log;
     bool prove_full;   // whole model in every pass, two measured rounds
     bool keep_ballast; // soft-commit GPUs: the ballast stays after the seal
-    bool host_pays;    // CPU: FEW_LAYERS, since no driver can grow
+    // CPU, where no driver can grow behind a forward: without prove_full passes run few layers, the
+    // cold pass leaves out those at full context, and chunks there keep to PLM_PROFILE_WORK.
+    bool host_pays;
 };
+
+// Rows x context of a chunk at full context where host_pays: 512 rows at 8,192. Beyond it a start
+// would take minutes, and the same buffers are met at full rows by PREFILL and at full context
+// here.
+#define PLM_PROFILE_WORK (INT64_C(1) << 22)
 
 #define PLM_PROFILE_RETRIES 3  // 4 attempts
 #define PLM_PROFILE_READS   50 // tries for two equal readings
@@ -121,11 +130,14 @@ struct plm_profile {
     bool context_lowered;
     uint32_t asked_context; // before it was lowered
     int64_t not_returned;   // most bytes that a release did not bring back at the driver
-    int64_t max_passes_ns;
+    int64_t stress_ns, validate_ns, total_ns;
     uint32_t n_passes;
     struct plm_profile_pass passes[PLM_PROFILE_PASSES];
 };
 
+// The step of a kind under these caps; flags as given, and what the kind asks for.
+void plm_profile_step(const struct plm_profile_opts *opts, const struct plm_plan_caps *caps,
+                      enum plm_stress_kind kind, unsigned flags, struct plm_stress_step *ret);
 // Blocks of the probe pool: max(ceil(batch_max_tokens / 16) + max_sequences, 512).
 uint32_t plm_profile_probe_blocks(const struct plm_plan_caps *caps);
 // Runs the loop. On failure the pool is empty, no ballast is held, nothing is sealed, and err has

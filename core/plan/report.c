@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan/report.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/base/utf8.h"
+#include "kernels/abi.h"
+
+#define MIB (INT64_C(1) << 20)
+
+// ---- JSON ----
+
+// Writes `,` where something stands before; keys are ours and need no escapes.
+static void key(struct plm_buf *buf, const char *name)
+{
+    if (buf->len > 0 && buf->data[buf->len - 1] != '{' && buf->data[buf->len - 1] != '[')
+        plm_buf_append_char(buf, ',');
+    if (name != NULL)
+        plm_buf_printf(buf, "\"%s\":", name);
+}
+
+static void integer(struct plm_buf *buf, const char *name, int64_t value)
+{
+    key(buf, name);
+    plm_buf_printf(buf, "%" PRId64, value);
+}
+
+static void boolean(struct plm_buf *buf, const char *name, bool value)
+{
+    key(buf, name);
+    plm_buf_append_str(buf, value ? "true" : "false");
+}
+
+// null where the value says that there is none.
+static void integer_or_null(struct plm_buf *buf, const char *name, int64_t value, int64_t none)
+{
+    if (value != none) {
+        integer(buf, name, value);
+        return;
+    }
+    key(buf, name);
+    plm_buf_append_str(buf, "null");
+}
+
+// A string from outside: escaped, and what is not UTF-8 replaced.
+static void text(struct plm_buf *buf, const char *name, const char *value)
+{
+    key(buf, name);
+    if (value == NULL) {
+        plm_buf_append_str(buf, "null");
+        return;
+    }
+    plm_buf_append_char(buf, '"');
+    bool valid = plm_utf8_valid_prefix(value, strlen(value)) == strlen(value);
+    for (const unsigned char *c = (const unsigned char *)value; *c != 0; c++) {
+        if (*c == '"' || *c == '\\')
+            plm_buf_printf(buf, "\\%c", *c);
+        else if (*c < 0x20 || *c == 0x7f)
+            plm_buf_printf(buf, "\\u%04x", *c);
+        else
+            plm_buf_append_char(buf, *c < 0x80 || valid ? (char)*c : '?');
+    }
+    plm_buf_append_char(buf, '"');
+}
+
+static void open_object(struct plm_buf *buf, const char *name)
+{
+    key(buf, name);
+    plm_buf_append_char(buf, '{');
+}
+
+static void open_list(struct plm_buf *buf, const char *name)
+{
+    key(buf, name);
+    plm_buf_append_char(buf, '[');
+}
+
+static void close_with(struct plm_buf *buf, char c)
+{
+    plm_buf_append_char(buf, c);
+}
+
+static int64_t slab_count(const struct plm_plan *plan)
+{
+    if (plan->slabs.slab_blocks == 0)
+        return 0;
+    return (int64_t)plm_div_ceil((uint64_t)plan->blocks, plan->slabs.slab_blocks);
+}
+
+static void snapshot_fields(struct plm_buf *buf, const struct plm_plan_input *in)
+{
+    integer(buf, "g", in->g);
+    integer(buf, "T", in->T);
+    integer(buf, "F", in->F);
+    integer(buf, "O", in->O);
+    integer(buf, "K", in->K);
+    integer_or_null(buf, "process_use", in->process_use, PLM_PLAN_UNKNOWN);
+    integer(buf, "context_bytes", in->context_bytes);
+    integer(buf, "driver_calls", in->driver_calls);
+    integer(buf, "unheld", in->unheld);
+    integer_or_null(buf, "operator_limit", in->operator_limit, PLM_PLAN_NO_LIMIT);
+    open_list(buf, "cgroups");
+    for (uint32_t i = 0; i < in->n_cgroups; i++) {
+        open_object(buf, NULL);
+        integer(buf, "limit", in->cgroups[i].limit);
+        integer(buf, "current", in->cgroups[i].current);
+        integer(buf, "reclaimable", in->cgroups[i].reclaimable);
+        close_with(buf, '}');
+    }
+    close_with(buf, ']');
+}
+
+// Every field of the formula by its name.
+static void formula(struct plm_buf *buf, const char *name, const struct plm_plan *plan)
+{
+    open_object(buf, name);
+    snapshot_fields(buf, &plan->in);
+    integer(buf, "foreign", plan->foreign);
+    integer(buf, "own_drv", plan->own_drv);
+    integer(buf, "room", plan->room);
+    text(buf, "room_binds", plm_plan_term_name(plan->room_binds));
+    integer(buf, "resident", plan->resident);
+    integer(buf, "growth", plan->growth);
+    integer(buf, "U", plan->U);
+    integer(buf, "withheld", plan->withheld);
+    integer(buf, "margin", plan->margin);
+    integer(buf, "ballast", plan->ballast);
+    integer(buf, "host_limit", plan->host_limit);
+    integer(buf, "host", plan->host);
+    key(buf, "memory_fraction");
+    plm_buf_printf(buf, "%.9g", plan->in.memory_fraction);
+    integer(buf, "budget", plan->budget);
+    integer(buf, "max_sequences", plan->in.caps.max_sequences);
+    integer(buf, "max_context", plan->in.caps.max_context);
+    integer(buf, "batch_max_tokens", plan->in.caps.batch_max_tokens);
+    integer(buf, "block_bytes", plan->in.block_bytes);
+    integer(buf, "prefix_cache_blocks", plan->prefix_cache_blocks);
+    integer(buf, "blocks_cap", plan->blocks_cap);
+    integer_or_null(buf, "pinned_tokens", plan->in.pinned_tokens, PLM_PLAN_NO_LIMIT);
+    integer(buf, "blocks", plan->blocks);
+    text(buf, "blocks_bind", plm_plan_term_name(plan->blocks_bind));
+    integer(buf, "slab_blocks", plan->slabs.slab_blocks);
+    integer(buf, "slab_bytes", plan->slabs.slab_bytes);
+    integer(buf, "slabs", slab_count(plan));
+    integer(buf, "kv_bytes", plan->kv_bytes);
+    integer(buf, "line", plan->line);
+    close_with(buf, '}');
+}
+
+static void by_class(struct plm_buf *buf, const char *name, const struct plm_ledger_stats *ledger)
+{
+    open_object(buf, name);
+    for (int i = 0; i < PLM_MEM_CLASSES; i++)
+        integer(buf, plm_mem_class_name((enum plm_mem_class)i), ledger->by_class[i].held_bytes);
+    close_with(buf, '}');
+}
+
+static void phase_peaks(struct plm_buf *buf, const struct plm_ledger_stats *ledger)
+{
+    static const char *const names[PLM_PHASES] = {"load", "tune", "stress", "validate", "serve"};
+    open_object(buf, "phase_peaks");
+    for (int i = 0; i < PLM_PHASES; i++)
+        integer(buf, names[i], ledger->phase_peak_bytes[i]);
+    close_with(buf, '}');
+}
+
+static void evidence(struct plm_buf *buf, const struct plm_profile *profile)
+{
+    open_object(buf, "evidence");
+    integer(buf, "probe_blocks", profile->probe_blocks);
+    integer(buf, "attempts", profile->attempts);
+    integer(buf, "reads", profile->reads);
+    boolean(buf, "settled", profile->settled);
+    integer(buf, "asked_context", profile->asked_context);
+    boolean(buf, "context_lowered", profile->context_lowered);
+    integer(buf, "not_returned", profile->not_returned);
+    open_list(buf, "passes");
+    for (uint32_t i = 0; i < profile->n_passes; i++) {
+        const struct plm_profile_pass *p = &profile->passes[i];
+        open_object(buf, NULL);
+        text(buf, "kind", plm_stress_kind_name(p->step.kind));
+        integer(buf, "rows", p->step.shape.rows);
+        integer(buf, "seqs", p->step.shape.seqs);
+        integer(buf, "logits_rows", p->step.shape.logits_rows);
+        integer(buf, "ctx", p->step.shape.ctx);
+        boolean(buf, "cold", p->step.flags & PLM_STRESS_COLD);
+        boolean(buf, "few_layers", p->step.flags & PLM_STRESS_FEW_LAYERS);
+        boolean(buf, "validation", p->validation);
+        integer(buf, "cost", p->cost);
+        integer(buf, "own_drv", p->own_drv);
+        integer(buf, "ns", p->ns);
+        close_with(buf, '}');
+    }
+    close_with(buf, ']');
+    integer(buf, "stress_ns", profile->stress_ns);
+    integer(buf, "validate_ns", profile->validate_ns);
+    integer(buf, "total_ns", profile->total_ns);
+    close_with(buf, '}');
+}
+
+void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *head,
+                          const struct plm_plan *plan, const struct plm_profile *profile)
+{
+    plm_buf_append_char(buf, '{');
+    text(buf, "object", "plan");
+    text(buf, "model", head->model);
+    text(buf, "build", head->build);
+    open_object(buf, "device");
+    text(buf, "id", head->device_id);
+    text(buf, "name", head->device_name);
+    text(buf, "uuid", head->device_uuid);
+    text(buf, "isa", head->isa);
+    close_with(buf, '}');
+    formula(buf, "plan", plan);
+    if (head->ledger != NULL) {
+        by_class(buf, "by_class", head->ledger);
+        phase_peaks(buf, head->ledger);
+    }
+    if (profile != NULL)
+        evidence(buf, profile);
+    close_with(buf, '}');
+}
+
+// ---- GET /v1/memory ----
+
+static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
+{
+    const struct plm_ledger_stats *ledger = &d->ledger;
+    int64_t served = ledger->phase_peak_bytes[PLM_PHASE_SERVE];
+    open_object(buf, NULL);
+    text(buf, "id", d->id);
+    text(buf, "name", d->name);
+    integer(buf, "total_bytes", d->plan->in.T);
+    integer(buf, "limit_bytes", d->plan->line);
+    integer(buf, "used_bytes", ledger->held_bytes);
+    // Of serving: the ballast of the validation is not a use of memory.
+    integer(buf, "high_water_bytes", served > 0 ? served : ledger->peak_held_bytes);
+    integer(buf, "margin_bytes", d->plan->margin);
+    integer(buf, "foreign_bytes", d->foreign_bytes);
+    by_class(buf, "by_owner", ledger);
+    open_object(buf, "blocks");
+    integer(buf, "tokens", PLM_KV_BLOCK_TOKENS);
+    integer(buf, "bytes", d->plan->in.block_bytes);
+    integer(buf, "total", d->blocks_total);
+    integer(buf, "used", d->blocks_used);
+    integer(buf, "cached", d->blocks_cached);
+    integer(buf, "free", d->blocks_free);
+    close_with(buf, '}');
+    formula(buf, "plan", d->plan);
+    close_with(buf, '}');
+}
+
+static void refusal_json(struct plm_buf *buf, const struct plm_report_refusal *r)
+{
+    open_object(buf, NULL);
+    integer(buf, "time", r->wall_ns / 1000000000);
+    text(buf, "kind", r->never ? "never" : "now");
+    text(buf, "term", plm_admit_term_name(r->term));
+    integer(buf, "needed_bytes", r->needed_bytes);
+    integer(buf, "limit_bytes", r->limit_bytes);
+    open_object(buf, "offer");
+    integer(buf, "prompt_tokens", r->offer.prompt_tokens);
+    integer(buf, "max_tokens", r->offer.max_tokens);
+    integer(buf, "n", r->offer.n);
+    close_with(buf, '}');
+    close_with(buf, '}');
+}
+
+static void neighbour_json(struct plm_buf *buf, const struct plm_report_neighbour *n)
+{
+    open_object(buf, NULL);
+    integer(buf, "time", n->wall_ns / 1000000000);
+    integer(buf, "foreign_bytes", n->foreign_bytes);
+    integer(buf, "change_bytes", n->change_bytes);
+    close_with(buf, '}');
+}
+
+static void host_json(struct plm_buf *buf, const struct plm_host_stats *host)
+{
+    open_object(buf, "host");
+    integer(buf, "used_bytes", host->used_bytes);
+    integer(buf, "limit_bytes", host->limit_bytes);
+    open_object(buf, "by_owner");
+    for (int i = 0; i < PLM_HOST_OWNERS; i++)
+        integer(buf, plm_host_owner_name((enum plm_host_owner)i), host->owner_bytes[i]);
+    close_with(buf, '}');
+    close_with(buf, '}');
+}
+
+void plm_report_memory_json(struct plm_buf *buf, const struct plm_report_memory *m)
+{
+    plm_buf_append_char(buf, '{');
+    text(buf, "object", "memory");
+    boolean(buf, "ready", m->ready);
+    boolean(buf, "sealed", m->sealed);
+    open_list(buf, "devices");
+    for (uint32_t i = 0; i < m->n_devices; i++)
+        device_json(buf, &m->devices[i]);
+    close_with(buf, ']');
+    host_json(buf, &m->host);
+    open_object(buf, "requests");
+    integer(buf, "running", m->running);
+    integer(buf, "waiting", m->waiting);
+    integer(buf, "preempted", m->preempted);
+    close_with(buf, '}');
+    open_list(buf, "refusals");
+    for (uint32_t i = 0; i < m->n_refusals; i++)
+        refusal_json(buf, &m->refusals[i]);
+    close_with(buf, ']');
+    open_list(buf, "neighbours");
+    for (uint32_t i = 0; i < m->n_neighbours; i++)
+        neighbour_json(buf, &m->neighbours[i]);
+    close_with(buf, ']');
+    open_object(buf, "counters");
+    integer(buf, "allocations_in_step", (int64_t)m->allocations_in_step);
+    integer(buf, "resizes", (int64_t)m->resizes);
+    integer(buf, "audit_excess", (int64_t)m->audit_excess);
+    close_with(buf, '}');
+    close_with(buf, '}');
+}
+
+// ---- the table ----
+
+static void row(struct plm_buf *buf, const char *label, int64_t bytes, const char *note)
+{
+    plm_buf_printf(buf, "  %-30s %12.1f MiB %18" PRId64, label, (double)bytes / (double)MIB, bytes);
+    if (note != NULL && *note != '\0')
+        plm_buf_printf(buf, "  %s", note);
+    plm_buf_append_char(buf, '\n');
+}
+
+static void rule(struct plm_buf *buf)
+{
+    plm_buf_append_str(buf,
+                       "  ------------------------------ ------------     ------------------\n");
+}
+
+// Where the room comes from: each limit, and which one binds.
+static void room_rows(struct plm_buf *buf, const struct plm_plan *plan)
+{
+    const struct plm_plan_input *in = &plan->in;
+    const char *binds = "<- binds";
+    row(buf, "device total", in->T, "");
+    row(buf, "- others and driver", plan->foreign, "");
+    if (in->unheld > 0)
+        row(buf, "- encoders, not held yet", in->unheld, "");
+    row(buf, "= left by the device", in->T - plan->foreign - in->unheld,
+        plan->room_binds == PLM_TERM_DEVICE ? binds : "");
+    if (in->operator_limit != PLM_PLAN_NO_LIMIT)
+        row(buf, "--memory-limit, less own host", in->operator_limit - plan->own_drv,
+            plan->room_binds == PLM_TERM_OPERATOR ? binds : "");
+    for (uint32_t i = 0; i < in->n_cgroups; i++) {
+        const struct plm_plan_cgroup *c = &in->cgroups[i];
+        bool this_one = plan->room_binds == PLM_TERM_CGROUP && plan->room_cgroup == i;
+        row(buf, "cgroup limit, less other use", c->limit - (c->current - c->reclaimable - in->O),
+            this_one ? binds : "");
+    }
+    rule(buf);
+    row(buf, "room", plan->room, "");
+}
+
+static void resident_rows(struct plm_buf *buf, const struct plm_report_head *head,
+                          const struct plm_plan *plan)
+{
+    row(buf, "- resident", plan->resident, "weights, workspace, all but the KV cache");
+    for (int i = 0; head->ledger != NULL && i < PLM_MEM_CLASSES; i++) {
+        int64_t held = head->ledger->by_class[i].held_bytes;
+        if (held == 0 || i == PLM_MEM_KV || i == PLM_MEM_BALLAST)
+            continue;
+        char label[40] = "    ";
+        strncat(label, plm_mem_class_name((enum plm_mem_class)i), sizeof(label) - 5);
+        row(buf, label, held, "");
+    }
+    if (plan->in.unified)
+        row(buf, "- host budget, page tables", plan->host, "");
+    row(buf, "- margin", plan->margin, "kept free for ever");
+    rule(buf);
+    row(buf, "budget of the KV cache", plan->budget,
+        plan->in.memory_fraction < 1 ? "after --memory-fraction" : "");
+}
+
+static const char *why_blocks(const struct plm_plan *plan)
+{
+    switch (plan->blocks_bind) {
+    case PLM_TERM_CAP: return "all that the sequences can use";
+    case PLM_TERM_BUDGET: return "all that the budget holds";
+    case PLM_TERM_PIN: return "--max-total-tokens";
+    case PLM_TERM_RANKS: return "what the smallest device holds";
+    case PLM_TERM_RESIZE: return "all that the device gave";
+    case PLM_TERM_SHRINK: return "what passed the validation";
+    default: return "";
+    }
+}
+
+static void evidence_rows(struct plm_buf *buf, const struct plm_profile *profile)
+{
+    plm_buf_printf(buf, "  proved by %u forwards in %.1f s", profile->n_passes,
+                   (double)profile->total_ns / 1e9);
+    if (profile->attempts > 1)
+        plm_buf_printf(buf, ", %u validations", profile->attempts);
+    plm_buf_append_char(buf, '\n');
+    if (profile->context_lowered)
+        plm_buf_printf(buf,
+                       "  note: the context was lowered from %u tokens, so that one request "
+                       "always finishes\n",
+                       profile->asked_context);
+    if (!profile->settled)
+        plm_buf_append_str(buf, "  note: readings of the device's memory did not settle\n");
+}
+
+void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *head,
+                           const struct plm_plan *plan, const struct plm_profile *profile)
+{
+    const struct plm_plan_caps *caps = &plan->in.caps;
+    plm_buf_printf(buf, "Memory plan: %s on %s", head->model != NULL ? head->model : "model",
+                   head->device_id != NULL ? head->device_id : "device");
+    if (head->device_name != NULL)
+        plm_buf_printf(buf, " (%s%s%s)", head->device_name, head->isa != NULL ? ", " : "",
+                       head->isa != NULL ? head->isa : "");
+    plm_buf_append_str(buf, "\n\n");
+    room_rows(buf, plan);
+    resident_rows(buf, head, plan);
+    row(buf, "KV cache", plan->kv_bytes, why_blocks(plan));
+    rule(buf);
+    row(buf, "load line", plan->line, "resident + KV cache");
+    plm_buf_printf(buf,
+                   "\n  %" PRId64 " blocks of %d tokens (%" PRId64 " bytes each) in %" PRId64
+                   " slabs: %" PRId64 " tokens\n",
+                   plan->blocks, PLM_KV_BLOCK_TOKENS, plan->in.block_bytes, slab_count(plan),
+                   plan->blocks * PLM_KV_BLOCK_TOKENS);
+    plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
+                   caps->max_context, caps->max_sequences, caps->batch_max_tokens);
+    if (profile != NULL)
+        evidence_rows(buf, profile);
+}
+
+void plm_report_plan_line(struct plm_buf *buf, const struct plm_plan *plan)
+{
+    plm_buf_printf(buf,
+                   "load line %.1f MiB: resident %.1f, KV %.1f (%" PRId64
+                   " blocks, bound by %s); margin %.1f, room %.1f by %s",
+                   (double)plan->line / (double)MIB, (double)plan->resident / (double)MIB,
+                   (double)plan->kv_bytes / (double)MIB, plan->blocks,
+                   plm_plan_term_name(plan->blocks_bind), (double)plan->margin / (double)MIB,
+                   (double)plan->room / (double)MIB, plm_plan_term_name(plan->room_binds));
+}
