@@ -85,7 +85,7 @@ static void run_random_lists(uint32_t workers, int rounds, unsigned seed)
 
 START_TEST(every_unit_runs_once_and_in_order)
 {
-    run_random_lists((uint32_t)_i, 100, 17u + (unsigned)_i);
+    run_random_lists((uint32_t)_i, 50, 17u + (unsigned)_i);
 }
 END_TEST
 
