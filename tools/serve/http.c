@@ -39,6 +39,7 @@ struct plm_http_conn {
     int fd;
     int64_t since_ms; // connected, or when the last exchange ended
     bool hangup;
+    bool stuck; // see nudge()
 };
 
 struct plm_exchange {
@@ -73,6 +74,7 @@ struct plm_http {
     struct MHD_Daemon *daemon;
     struct plm_http_conn *conns;
     unsigned n_conns;
+    bool any_stuck;
 };
 
 int64_t plm_now_ms(void)
@@ -213,14 +215,30 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
     return answer_or_wait(x);
 }
 
+// Makes libmicrohttpd look at a connection that it has lost sight of, because it treats a resumed
+// one as ready. 0.9.75 in epoll mode forgets two kinds: one that it closed itself after the reader
+// reported an error (kept until all connections that have been quiet for longer are gone), and one
+// whose end arrived together with data (kept until it times out). Only for connections that are not
+// suspended.
+static void nudge(struct plm_http_conn *conn)
+{
+    MHD_suspend_connection(conn->mhd);
+    MHD_resume_connection(conn->mhd);
+}
+
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
                          enum MHD_RequestTerminationCode code)
 {
-    (void)cls;
+    struct plm_http *http = cls;
     (void)mhd;
-    (void)code;
-    if (*con_cls != NULL)
-        exchange_free(*con_cls);
+    struct plm_exchange *x = *con_cls;
+    if (x == NULL)
+        return;
+    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) {
+        x->conn->stuck = true;
+        http->any_stuck = true;
+    }
+    exchange_free(x);
     *con_cls = NULL;
 }
 
@@ -273,10 +291,12 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
 void plm_http_hangup(struct plm_http_conn *conn)
 {
     conn->hangup = true;
-    if (conn->x == NULL)
-        return;
-    conn->x->dead = true;
-    resume(conn->x);
+    if (conn->x != NULL)
+        conn->x->dead = true;
+    if (conn->x != NULL && conn->x->suspended)
+        resume(conn->x);
+    else
+        nudge(conn);
 }
 
 void plm_http_sweep(struct plm_http *http, int64_t now_ms)
@@ -332,7 +352,7 @@ void plm_http_destroy(struct plm_http *http)
     // The library's rule: nothing may be suspended when it stops.
     for (struct plm_http_conn *conn = http->conns; conn != NULL; conn = conn->next)
         plm_http_hangup(conn);
-    MHD_run(http->daemon);
+    plm_http_run(http);
     MHD_stop_daemon(http->daemon);
     free(http);
 }
@@ -346,6 +366,19 @@ int plm_http_fd(const struct plm_http *http)
 void plm_http_run(struct plm_http *http)
 {
     MHD_run(http->daemon);
+    if (!http->any_stuck)
+        return;
+    http->any_stuck = false;
+    bool again = false;
+    for (struct plm_http_conn *conn = http->conns; conn != NULL; conn = conn->next) {
+        if (conn->stuck && conn->x == NULL) {
+            conn->stuck = false;
+            nudge(conn);
+            again = true;
+        }
+    }
+    if (again)
+        MHD_run(http->daemon);
 }
 
 int64_t plm_http_timeout_ms(const struct plm_http *http)

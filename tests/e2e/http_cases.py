@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP itself, with plain sockets: requests that two parties may read differently, bodies, keys,
+connection and descriptor limits, start and end. Runs on the pretended engine."""
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import harness
+from harness import Server, case, check, main, parallel, read_head, Reader, same, wait_until
+
+CHAT = b'{"messages":[{"role":"user","content":"hi"}]}'
+POST = b"POST /v1/chat/completions HTTP/1.1\r\n"
+GET = b"GET /health HTTP/1.1\r\n"
+
+
+def post(headers, body=CHAT):
+    return POST + headers + b"\r\n" + body
+
+
+def length(body=CHAT):
+    return b"Content-Length: %d\r\n" % len(body)
+
+
+# What is answered 400 (or the status named) and ends the connection: a second request behind it must
+# never be answered.
+SMUGGLED = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+TRAPS = [
+    ("length_and_encoding", post(b"Host: a\r\n" + length() + b"Transfer-Encoding: chunked\r\n",
+                                 b"0\r\n\r\n"), 400, "Transfer-Encoding"),
+    ("two_lengths", post(b"Host: a\r\n" + length() + b"Content-Length: 3\r\n"), 400, "Content-Length"),
+    ("two_equal_lengths", post(b"Host: a\r\n" + length() * 2), 400, "Content-Length"),
+    ("length_list", post(b"Host: a\r\nContent-Length: 45, 45\r\n"), 400, None),
+    ("signed_length", post(b"Host: a\r\nContent-Length: +45\r\n"), 400, None),
+    ("negative_length", post(b"Host: a\r\nContent-Length: -1\r\n"), 400, None),
+    ("length_is_no_number", post(b"Host: a\r\nContent-Length: x\r\n"), 400, None),
+    ("length_overflows", post(b"Host: a\r\nContent-Length: 99999999999999999999\r\n"), (400, 413), None),
+    ("length_is_a_tebibyte", post(b"Host: a\r\nContent-Length: 1099511627776\r\n", b""), 413, "taken"),
+    ("unknown_encoding", post(b"Host: a\r\nTransfer-Encoding: gzip\r\n"), 400, "chunked"),
+    ("encoding_list", post(b"Host: a\r\nTransfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), 400, "chunked"),
+    ("two_encodings", post(b"Host: a\r\n" + b"Transfer-Encoding: chunked\r\n" * 2, b"0\r\n\r\n"), 400, None),
+    ("encoding_in_1_0", b"POST /tokenize HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     400, None),
+    ("blank_before_colon", post(b"Host: a\r\nContent-Length : 45\r\n"), 400, "field name"),
+    ("no_host", GET + b"\r\n", 400, None),
+    ("two_hosts", GET + b"Host: a\r\nHost: b\r\n\r\n", 400, "Host"),
+    ("host_with_blank", GET + b"Host: a b\r\n\r\n", 400, "Host"),
+    ("101_fields", GET + b"Host: a\r\n" + b"X-A: b\r\n" * 100 + b"\r\n", 431, "100"),
+    ("1000_fields", GET + b"Host: a\r\n" + b"X-A: b\r\n" * 1000 + b"\r\n", 431, None),
+    ("field_of_64_kib", GET + b"Host: a\r\nX-A: " + b"b" * 65536 + b"\r\n\r\n", (400, 431, 413, 414), None),
+    ("target_of_64_kib", b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: a\r\n\r\n", (400, 413, 414, 431), None),
+    ("name_with_bracket", GET + b"Host: a\r\nX(A): b\r\n\r\n", 400, "field name"),
+    ("version_2", b"GET /health HTTP/2.0\r\nHost: a\r\n\r\n", (400, 505), None),
+]
+
+
+@case
+def traps_are_refused_and_the_connection_ends():
+    with Server() as server:
+        for name, data, status, word in TRAPS:
+            responses = server.raw(data + SMUGGLED, timeout=3)
+            want = status if isinstance(status, tuple) else (status,)
+            check(len(responses) == 1, f"{name}: {len(responses)} responses: {responses}")
+            got, headers, body = responses[0]
+            check(got in want, f"{name}: {got} {body}")
+            if word:
+                check(word in json.loads(body)["error"]["message"], f"{name}: {body}")
+            check(headers.get("connection") == "close", f"{name}: {headers}")
+        same(server.get("/health"), (200, {"status": "ok"}))
+
+
+# Malformed in ways that the library under us judges: no second answer, and the server lives.
+GARBAGE = [
+    b"\x00" * 100,
+    b"GET\r\n\r\n",
+    b"GET /health\r\n\r\n",
+    b"\r\n\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nHost a\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64),
+    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"zz\r\n{}\r\n0\r\n\r\n"),
+    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"-1\r\n{}\r\n0\r\n\r\n"),
+    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"fffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
+    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"2\r\n{}zz0\r\n\r\n"),
+]
+
+
+@case
+def garbage_gets_no_answer_that_is_not_an_error():
+    with Server() as server:
+        for data in GARBAGE:
+            responses = server.raw(data, timeout=1)
+            check(all(status >= 400 for status, _, _ in responses), f"{data[:40]!r}: {responses}")
+        same(server.get("/health"), (200, {"status": "ok"}))
+
+
+@case
+def forms_that_must_work():
+    with Server() as server:
+        ok = [
+            b"GET http://a/health HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET /health?x=1 HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"HEAD /health HTTP/1.0\r\n\r\n",
+            GET + b"Host: a\r\n" + b"X-A: b\r\n" * 99 + b"\r\n",
+            post(b"Host: a\r\n" + length()),
+            post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(CHAT), CHAT)),
+            post(b"host: a\r\nEXPECT: 100-continue\r\n" + length()),
+        ]
+        for data in ok:
+            if data.startswith(b"HEAD"):
+                with server.connect() as s:
+                    s.sendall(data)
+                    same(read_head(Reader(s))[0], 200)
+                continue
+            responses = server.raw(data, timeout=3)
+            check([r[0] for r in responses] == [200], f"{data[:60]!r}: {responses}")
+        # Two requests in one piece are answered in order.
+        both = server.raw(GET + b"Host: a\r\n\r\n" + post(b"Host: a\r\n" + length()))
+        same([r[0] for r in both], [200, 200])
+
+
+@case
+def a_get_may_half_close():
+    with Server() as server:
+        same([r[0] for r in server.raw(GET + b"Host: a\r\n\r\n", half_close=True)], [200])
+
+
+@case
+def unknown_paths_and_methods():
+    with Server() as server:
+        same(server.get("/nothing")[0], 404)
+        same(server.get("/v1/models/other")[0], 404)
+        same(server.get("/v1/models/Fake%20model")[0], 200)
+        status, headers, body = server.request("GET", "/v1/chat/completions")
+        same((status, headers["allow"]), (405, "POST"))
+        status, headers, body = server.request("POST", "/health", {})
+        same((status, headers["allow"]), (405, "GET, HEAD"))
+        same(server.request("BREW", "/health")[0], 405)
+
+
+@case
+def keys_are_asked_for_everywhere_but_at_the_health_paths():
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
+        file.write("# keys\nfrom-file\n\n")
+        file.flush()
+        with Server("--api-key", "one,two", "--api-key-file", file.name) as server:
+            for path in "/health", "/livez", "/readyz":
+                same(server.get(path)[0], 200)
+            for path in "/v1/models", "/metrics", "/v1/memory", "/tokenize", "/nothing", "/":
+                status, headers, body = server.request("GET", path)
+                same((status, headers["www-authenticate"]), (401, "Bearer"))
+                same(json.loads(body)["error"]["type"], "authentication_error")
+            for key in "one", "two", "from-file":
+                same(server.get("/v1/models", [f"Authorization: Bearer {key}"])[0], 200)
+                same(server.get("/v1/models", [f"x-api-key: {key}"])[0], 200)
+            for key in "", "o", "onee", "on", "oneone", "# keys", "one,two":
+                same(server.get("/v1/models", [f"Authorization: Bearer {key}"])[0], 401)
+            same(server.get("/v1/models", ["Authorization: Basic one"])[0], 401)
+            same(server.request("POST", "/v1/completions", {"prompt": "x"})[0], 401)
+            for key in "one", "two", "from-file":
+                check(key not in server.text(), "a key was logged")
+
+
+@case
+def a_body_of_20_mb_is_refused_before_it_is_read():
+    big = json.dumps({"messages": [{"role": "user", "content": "x" * (20 << 20)}]}).encode()
+    with Server() as server:
+        before = server.rss()
+        with server.connect() as s:
+            s.sendall(post(b"Host: a\r\n" + length(big), b""))
+            status, headers = read_head(Reader(s))
+            same((status, headers["connection"]), (413, "close"))
+        # Chunked: nobody can know before, but nothing is kept.
+        with server.connect() as s:
+            s.sendall(post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b""))
+            for at in range(0, len(big), 1 << 20):
+                part = big[at:at + (1 << 20)]
+                s.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+            s.sendall(b"0\r\n\r\n")
+            status, headers = read_head(Reader(s))
+            same((status, headers["connection"]), (413, "close"))
+        check(server.rss() - before < 12 << 20, f"{server.rss() - before} bytes more")
+        host = server.memory()["host"]
+        check(host["peak_bytes"] < host["limit_bytes"], host)
+        same(host["used_bytes"], 0)
+
+
+@case
+def large_bodies_stay_within_the_host_budget():
+    """The largest body that is taken, 8 at once: some may be told to come back, none breaks it."""
+    with Server("--host-limit", "64MiB") as server:
+        limit = 8 << 20
+        text = "x" * (limit - 200)
+
+        def one(i):
+            return server.request("POST", "/v1/chat/completions",
+                                  {"messages": [{"role": "user", "content": text}]})
+
+        before = server.rss()
+        results = parallel(one, range(8))
+        for status, headers, body in results:
+            error = json.loads(body)["error"]
+            check((status, error["code"]) in [(400, "context_length_exceeded"), (503, "insufficient_memory")],
+                  f"{status} {error}")
+            check(status != 503 or int(headers["retry-after"]) >= 1, headers)
+        check(any(status == 400 for status, _, _ in results), "none was read")
+        host = server.memory()["host"]
+        check(host["peak_bytes"] <= 64 << 20, host)
+        same(host["used_bytes"], 0)
+        del before
+
+
+@case
+def slow_headers_do_not_stop_others_and_are_cut():
+    with Server("--timeout", "2") as server:
+        slow = [server.connect() for _ in range(64)]
+        for s in slow:
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: ")
+        end = time.monotonic() + 6
+        cut = set()
+        while time.monotonic() < end and len(cut) < 64:
+            start = time.monotonic()
+            same(server.get("/health")[0], 200)
+            check(time.monotonic() - start < 0.5, "/health took longer than 0.5 s")
+            for s in slow:
+                try:
+                    s.send(b"x")  # keeps the library's own timeout from ending it
+                    s.setblocking(False)
+                    if s.recv(1000) == b"":
+                        cut.add(s)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    cut.add(s)
+            time.sleep(0.2)
+        same(len(cut), 64)
+
+
+@case
+def at_the_descriptor_limit_new_clients_are_told():
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (90, 90))
+
+    server = Server.__new__(Server)
+    # A child with few descriptors: the limit must be set between fork and exec.
+    real = subprocess.Popen
+    try:
+        subprocess.Popen = lambda *a, **k: real(*a, preexec_fn=limit, **k)
+        server.__init__()
+    finally:
+        subprocess.Popen = real
+    with server:
+        open_ones = [server.connect() for _ in range(100)]
+        told = 0
+        for s in open_ones:
+            s.settimeout(2)
+            try:
+                s.sendall(GET + b"Host: a\r\n\r\n")
+                status, headers = read_head(Reader(s))
+            except (OSError, EOFError):
+                continue
+            if status == 503:
+                told += 1
+                same(headers["retry-after"], "1")
+            else:
+                same(status, 200)
+        check(told >= 30, f"only {told} were told")
+        for s in open_ones:
+            s.close()
+        wait_until(lambda: server.get("/health")[0] == 200, "room again")
+
+
+@case
+def more_connections_than_allowed_are_told():
+    with Server("--max-connections", "4") as server:
+        held = [server.connect() for _ in range(4)]
+        for s in held:
+            s.sendall(GET + b"Host: a\r\n\r\n")
+            same(read_head(Reader(s))[0], 200)
+        status, headers, body = server.request("GET", "/health")
+        same((status, json.loads(body)["error"]["code"]), (503, "too_many_connections"))
+        for s in held:
+            s.close()
+        wait_until(lambda: server.request("GET", "/health")[0] == 200, "room again")
+
+
+@case
+def while_the_model_loads():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    with Server("--port", str(port), model="slow-1500.gguf", wait=False) as server:
+        server.port = port
+
+        def health():
+            try:
+                return server.request("GET", "/health")
+            except OSError:
+                return None
+
+        wait_until(health, "the port is open")
+        status, headers, body = health()
+        same((status, json.loads(body)["error"]["message"]), (503, "Loading model"))
+        check(int(headers["retry-after"]) >= 1)
+        same(server.get("/livez")[0], 200)
+        same(server.get("/readyz")[0], 503)
+        same(server.get("/v1/models")[0], 503)
+        same(server.chat("x")[0], 503)
+        server.wait()
+        same(server.get("/health"), (200, {"status": "ok"}))
+        same(server.get("/readyz")[0], 200)
+
+
+def run(*args):
+    return subprocess.run([harness.BINARY, *args], capture_output=True, text=True, timeout=20)
+
+
+@case
+def wrong_starts_say_what_is_wrong():
+    with Server() as server:
+        for args, status, words in [
+            (["serve", "-m", "x.gguf", "--port", str(server.port)], 1, ["port", str(server.port), "in use"]),
+            (["serve", "-m", "missing.gguf", "--port", "0"], 1, ["no such model file"]),
+            (["serve"], 2, ["-m FILE"]),
+            (["serve", "-m", "x", "--port", "99999"], 2, ["--port", "0 to 65535"]),
+            (["serve", "-m", "x", "--parallel", "0"], 2, ["--parallel", "1 to 4096"]),
+            (["serve", "-m", "x", "--parallel", "-3"], 2, ["--parallel", "1 to 4096"]),
+            (["serve", "-m", "x", "--memory-fraction", "0"], 2, ["--memory-fraction", "more than 0"]),
+            (["serve", "-m", "x", "--memory-fraction", "1.5"], 2, ["--memory-fraction", "at most 1"]),
+            (["serve", "-m", "x", "--memory-fraction", "nan"], 2, ["--memory-fraction"]),
+            (["serve", "-m", "x", "--memory-limit", "12X"], 2, ["--memory-limit", "bytes"]),
+            (["serve", "-m", "x", "--ctx", "4"], 2, ["--ctx", "--ctx-size"]),
+            (["serve", "-m", "x", "--api-key", ""], 2, ["--api-key", "empty"]),
+            (["serve", "-m", "x", "--api-key-file", "/nonexistent"], 2, ["--api-key-file", "No such file"]),
+            (["serve", "-m", "x", "--host", "999.1.1.1"], 1, ["999.1.1.1"]),
+            (["sing"], 2, ["no command"]),
+        ]:
+            got = run(*args)
+            same(got.returncode, status)
+            for word in words:
+                check(word in got.stderr, f"{args}: {got.stderr}")
+    got = run("serve", "--help")
+    same(got.returncode, 0)
+    for word in "--max-num-seqs", "--host-limit", "[1 to 4096]", "--shutdown-timeout":
+        check(word in got.stdout, f"{word} is not in --help")
+    same(run("version").returncode, 0)
+
+
+@case
+def a_unix_socket_serves_and_goes():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "p.sock")
+        with Server("--host", path, wait=False) as server:
+            def ask():
+                try:
+                    with socket.socket(socket.AF_UNIX) as s:
+                        s.connect(path)
+                        s.sendall(GET + b"Host: a\r\n\r\n")
+                        return read_head(Reader(s))[0] == 200
+                except OSError:
+                    return False
+
+            wait_until(ask, "an answer over the unix socket")
+        check(not os.path.exists(path), "the socket file is left")
+
+
+@case
+def the_plan_is_printed_and_written():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plan.json")
+        with Server("--plan-out", path) as server:
+            check("plan" in server.text(), server.text())
+            check("plan" in json.load(open(path)))
+
+
+@case
+def a_second_signal_ends_at_once():
+    server = Server("--shutdown-timeout", "30")
+    stream = server.stream("/v1/completions", {"prompt": "@hold", "stream": True})
+    same(stream.head(), 200)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    check(server.process.poll() is None, "it did not wait for the stream")
+    start = time.monotonic()
+    server.process.send_signal(signal.SIGINT)
+    server.process.wait(5)
+    check(time.monotonic() - start < 1, "the second signal took longer than a second")
+    stream.close()
+
+
+if __name__ == "__main__":
+    main()
