@@ -12,6 +12,9 @@ from harness import Server, case, check, main, parallel, same, skip
 try:
     import openai
 except ImportError:
+    python = os.environ.get("PLIMSOLL_E2E_PYTHON", sys.executable)
+    if python != sys.executable:
+        os.execv(python, [python, *sys.argv])
     skip("no openai client; tools/check installs it")
 
 REAL = len(sys.argv) > 2 and sys.argv[2].endswith(".gguf")

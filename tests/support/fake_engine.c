@@ -27,7 +27,6 @@
 #define N_VOCAB    300
 #define N_CTX      4096
 #define HOST_LIMIT (64 << 20)
-#define EVENTS     8192 // of one request, at most
 #define BIG_BYTES  1024
 
 struct plim_request {
@@ -44,7 +43,7 @@ struct plim_request {
     bool admitted;
     uint32_t produced; // tokens of every choice
     plim_event *events;
-    size_t head, tail;
+    size_t head, tail, cap;
     plim_logprob top_list[PLIM_TOP_LOGPROBS_MAX];
     plim_error error;
 };
@@ -128,8 +127,10 @@ void plim_request_opts_init(plim_request_opts *o)
 static void push(struct plim_request *r, plim_event event)
 {
     struct plim_engine *e = r->engine;
-    if (r->tail == EVENTS)
-        abort(); // a script that is too long for this
+    if (r->tail == r->cap) {
+        r->cap = r->cap > 0 ? 2 * r->cap : 16;
+        r->events = realloc(r->events, r->cap * sizeof(*r->events));
+    }
     r->events[r->tail++] = event;
     if (!r->in_ready) {
         r->in_ready = true;
@@ -558,7 +559,6 @@ int plim_request_submit(plim_engine *e, const plim_request_opts *o, plim_request
     }
     if (status == PLIM_OK) {
         struct plim_request *r = calloc(1, sizeof(*r));
-        r->events = calloc(EVENTS, sizeof(*r->events));
         r->engine = e;
         r->user = o->user;
         r->prompt_tokens = (uint32_t)n;
