@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine: a loaded core, a scheduler, and the thread that steps.
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/engine_impl.h"
+
+#define IDLE_WAIT_NS 100000000 // how often an engine without work looks at its queue's deadlines
+
+// ---- errors ----
+
+int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
+{
+    if (ret == NULL)
+        return status;
+    *ret = (plim_error){.status = status};
+    if (param != NULL)
+        snprintf(ret->param, sizeof(ret->param), "%s", param);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(ret->message, sizeof(ret->message), fmt, args);
+    va_end(args);
+    return status;
+}
+
+int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
+{
+    plm_error_set(ret, status, NULL, "%s", err->msg[0] != '\0' ? err->msg : plm_strstatus(status));
+    if (ret != NULL) {
+        ret->needed_bytes = err->needed_bytes;
+        ret->limit_bytes = err->limit_bytes;
+    }
+    return status;
+}
+
+// ---- thread ----
+
+static void wait_for_work(plim_engine *engine)
+{
+    struct timespec until;
+    int64_t at = plm_now(engine->core->clock) + IDLE_WAIT_NS;
+    until.tv_sec = (time_t)(at / 1000000000);
+    until.tv_nsec = (long)(at % 1000000000);
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->stop && engine->inbox_head == NULL && engine->cancels == NULL) {
+        // Without requests nothing can time out.
+        if (engine->active == 0)
+            pthread_cond_wait(&engine->wake, &engine->lock);
+        else
+            pthread_cond_timedwait(&engine->wake, &engine->lock, &until);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static bool stopping(plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool stop = engine->stop;
+    pthread_mutex_unlock(&engine->lock);
+    return stop;
+}
+
+static void *drive(void *arg)
+{
+    plim_engine *engine = arg;
+    while (!stopping(engine)) {
+        if (!plm_step(engine, plm_now(engine->core->clock)))
+            wait_for_work(engine);
+    }
+    return NULL;
+}
+
+int plim_engine_step(plim_engine *engine, bool *worked)
+{
+    if (engine == NULL || !engine->manual)
+        return PLIM_ERR_INVALID;
+    bool did = plm_step(engine, plm_now(engine->core->clock));
+    if (worked != NULL)
+        *worked = did;
+    return PLIM_OK;
+}
+
+// ---- life ----
+
+static int init_locks(plim_engine *engine)
+{
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr) != 0)
+        return PLM_ERR_NOMEM_HOST;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+              pthread_mutex_init(&engine->lock, NULL) == 0 &&
+              pthread_mutex_init(&engine->ready_lock, NULL) == 0 &&
+              pthread_cond_init(&engine->wake, &attr) == 0 &&
+              pthread_cond_init(&engine->idle, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    return ok ? PLM_OK : PLM_ERR_NOMEM_HOST;
+}
+
+static void init_counts(plim_engine *engine)
+{
+    plim_metrics *m = &engine->counts;
+    plm_histogram_init(&m->time_to_first_token, false);
+    plm_histogram_init(&m->inter_token, true);
+    plm_histogram_init(&m->e2e, false);
+    plm_histogram_init(&m->queue, false);
+    plm_histogram_init(&m->prefill, false);
+    plm_histogram_init(&m->decode, false);
+}
+
+static int make_scheduler(plim_engine *engine, struct plm_error *err)
+{
+    struct plm_core *core = engine->core;
+    const struct plm_plan *plan = &core->profile.plan;
+    const struct plm_sched_opts opts = {.max_sequences = plan->in.caps.max_sequences,
+                                        .batch_max_tokens = plan->in.caps.batch_max_tokens,
+                                        .prefill_chunk = core->opts.prefill_chunk,
+                                        .max_context = plan->in.caps.max_context};
+    struct plm_kv_pool_stats pool;
+    struct plm_ledger_stats ledger;
+    plm_kv_pool_read(core->pool, &pool);
+    plm_ledger_read(core->ledger, &ledger);
+    // More choices than sequences run after each other, so their number alone refuses nobody.
+    uint32_t choices = opts.max_sequences > PLIM_N_MAX ? opts.max_sequences : PLIM_N_MAX;
+    engine->limits = (struct plm_admit_limits){.max_context = opts.max_context,
+                                               .max_sequences = choices,
+                                               .blocks_total = pool.total,
+                                               .block_bytes = (int64_t)pool.block_bytes,
+                                               .queue_max = core->opts.queue_max,
+                                               .queue_tokens_max = core->opts.queue_max_tokens,
+                                               .host_limit = plan->host_limit};
+    engine->live_bytes =
+        ledger.by_class[PLM_MEM_WEIGHTS].live_bytes + ledger.by_class[PLM_MEM_STATE].live_bytes +
+        ledger.by_class[PLM_MEM_ENCODER].live_bytes + ledger.by_class[PLM_MEM_OTHER].live_bytes;
+    plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
+    if (plm_sched_create(core->host, &opts, core->pool, core->prefix, &engine->sched) != PLM_OK)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");
+    return PLM_OK;
+}
+
+static int start(plim_engine *engine, struct plm_error *err)
+{
+    int r = make_scheduler(engine, err);
+    if (r != PLM_OK)
+        return r;
+    engine->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine->ready_fd < 0)
+        return plm_fail(err, PLM_ERR_IO, "no file descriptor for events: %s", strerror(errno));
+    plm_step_publish(engine);
+    if (!engine->manual) {
+        if (pthread_create(&engine->thread, NULL, drive, engine) != 0)
+            return plm_fail(err, PLM_ERR_IO, "the engine's thread did not start");
+        engine->has_thread = true;
+    }
+    return PLM_OK;
+}
+
+int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err)
+{
+    plim_engine_opts o;
+    struct plm_core *core;
+    struct plm_error why = {0};
+    int r = plm_opts_read(opts, &o, err);
+    if (r != PLIM_OK)
+        return r;
+    if (ret == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the engine");
+    r = plm_core_create(&o, &core, &why);
+    if (r != PLM_OK)
+        return plm_error_out(err, r, &why);
+    plim_engine *engine = plm_calloc(core->host, PLM_HOST_OTHER, 1, sizeof(*engine));
+    if (engine == NULL || init_locks(engine) != PLM_OK) {
+        plm_free(core->host, engine);
+        plm_core_destroy(core);
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for an engine");
+    }
+    engine->core = core;
+    engine->manual = o.manual_step != 0;
+    engine->ready_fd = -1;
+    plm_buf_init(&engine->text, core->host, PLM_HOST_SCHED);
+    init_counts(engine);
+    r = start(engine, &why);
+    if (r != PLM_OK) {
+        plim_engine_free(engine);
+        return plm_error_out(err, r, &why);
+    }
+    const plim_progress ready = {.stage = "ready", .done = 1, .total = 1};
+    if (o.progress != NULL)
+        o.progress(o.progress_ctx, &ready);
+    *ret = engine;
+    return PLIM_OK;
+}
+
+static void cancel_all(plim_engine *engine)
+{
+    // What lies in the inbox becomes known to the scheduler first.
+    struct plim_request *request = engine->inbox_head;
+    for (; request != NULL; request = request->inbox_next) {
+        request->next = engine->requests;
+        if (engine->requests != NULL)
+            engine->requests->prev = request;
+        engine->requests = request;
+    }
+    engine->inbox_head = engine->inbox_tail = NULL;
+    while (engine->requests != NULL)
+        plm_step_end_request(engine, engine->requests, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED,
+                             NULL);
+    plm_step_bury(engine);
+}
+
+void plim_engine_free(plim_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    struct plm_core *core = engine->core;
+    pthread_mutex_lock(&engine->lock);
+    engine->stop = true;
+    pthread_cond_broadcast(&engine->wake);
+    pthread_mutex_unlock(&engine->lock);
+    if (engine->has_thread)
+        pthread_join(engine->thread, NULL);
+    if (engine->sched != NULL)
+        cancel_all(engine);
+    plm_sched_destroy(engine->sched);
+    if (engine->ready_fd >= 0)
+        close(engine->ready_fd);
+    plm_buf_finish(&engine->text);
+    pthread_cond_destroy(&engine->wake);
+    pthread_cond_destroy(&engine->idle);
+    pthread_mutex_destroy(&engine->lock);
+    pthread_mutex_destroy(&engine->ready_lock);
+    plm_free(core->host, engine);
+    plm_core_destroy(core);
+}
+
+// ---- drain ----
+
+static bool drained(plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool done = engine->active == 0;
+    pthread_mutex_unlock(&engine->lock);
+    return done;
+}
+
+static int drain_by_steps(plim_engine *engine, int64_t timeout_ms)
+{
+    const struct plm_clock *clock = engine->core->clock;
+    int64_t from = plm_now(clock);
+    while (!drained(engine)) {
+        if (timeout_ms >= 0 && plm_now(clock) - from >= timeout_ms * 1000000)
+            return PLIM_ERR_TIMEOUT;
+        plm_step(engine, plm_now(clock));
+    }
+    return PLIM_OK;
+}
+
+int plim_engine_drain(plim_engine *engine, int64_t timeout_ms)
+{
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    const int64_t longest_ms = INT64_C(1000) * 3600 * 24 * 365; // keeps the sums in range
+    if (timeout_ms > longest_ms)
+        timeout_ms = longest_ms;
+    pthread_mutex_lock(&engine->lock);
+    engine->draining = true;
+    pthread_mutex_unlock(&engine->lock);
+    if (engine->manual)
+        return drain_by_steps(engine, timeout_ms);
+    struct timespec until = {0};
+    int64_t at = plm_now(engine->core->clock) + (timeout_ms > 0 ? timeout_ms : 0) * 1000000;
+    until.tv_sec = (time_t)(at / 1000000000);
+    until.tv_nsec = (long)(at % 1000000000);
+    pthread_mutex_lock(&engine->lock);
+    int r = 0;
+    while (engine->active > 0 && r != ETIMEDOUT)
+        r = timeout_ms < 0 ? pthread_cond_wait(&engine->idle, &engine->lock)
+                           : pthread_cond_timedwait(&engine->idle, &engine->lock, &until);
+    bool done = engine->active == 0;
+    pthread_mutex_unlock(&engine->lock);
+    return done ? PLIM_OK : PLIM_ERR_TIMEOUT;
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chat body to a prompt: check its shape, render it with the model's template, and keep apart
+// what the template wrote and what a user wrote.
+#include <stdio.h>
+#include <string.h>
+
+#include <json-c/json.h>
+
+#include "core/engine_impl.h"
+#include "core/model/chat.h"
+
+#define JSON_DEPTH_MAX 64 // containers inside each other
+// What json-c takes, measured and rounded up: a new object has a table of 16 entries, a new array
+// room for 32, a value its header. Commas inside of strings are counted too, which is harmless.
+#define JSON_OBJECT_BYTES 1024
+#define JSON_ARRAY_BYTES  512
+#define JSON_VALUE_BYTES  128
+
+static int bad(plim_error *err, const char *param, const char *want)
+{
+    return plm_error_set(err, PLIM_ERR_INVALID, param, "%s must be %s", param, want);
+}
+
+static struct json_object *member(struct json_object *object, const char *name)
+{
+    struct json_object *value = NULL;
+    json_object_object_get_ex(object, name, &value);
+    return value; // NULL also for JSON null
+}
+
+static int check_message(struct json_object *message, size_t i, plim_error *err)
+{
+    char param[64];
+    snprintf(param, sizeof(param), "messages[%zu]", i);
+    if (!json_object_is_type(message, json_type_object))
+        return bad(err, param, "an object");
+    snprintf(param, sizeof(param), "messages[%zu].role", i);
+    struct json_object *role = member(message, "role");
+    if (!json_object_is_type(role, json_type_string) || json_object_get_string_len(role) == 0)
+        return bad(err, param, "a string");
+    snprintf(param, sizeof(param), "messages[%zu].content", i);
+    struct json_object *content = member(message, "content");
+    if (content != NULL && !json_object_is_type(content, json_type_string) &&
+        !json_object_is_type(content, json_type_array))
+        return bad(err, param, "a string or an array of parts");
+    size_t parts =
+        json_object_is_type(content, json_type_array) ? json_object_array_length(content) : 0;
+    for (size_t p = 0; p < parts; p++) {
+        snprintf(param, sizeof(param), "messages[%zu].content[%zu]", i, p);
+        struct json_object *part = json_object_array_get_idx(content, p);
+        struct json_object *type =
+            json_object_is_type(part, json_type_object) ? member(part, "type") : NULL;
+        if (!json_object_is_type(type, json_type_string))
+            return bad(err, param, "an object with a type");
+        if (strcmp(json_object_get_string(type), "text") != 0)
+            return plm_error_set(err, PLIM_ERR_UNSUPPORTED, param,
+                                 "%s is of type \"%.32s\"; this model takes text only", param,
+                                 json_object_get_string(type));
+        if (!json_object_is_type(member(part, "text"), json_type_string))
+            return bad(err, param, "a part with a string text");
+    }
+    return PLIM_OK;
+}
+
+static int read_flag(struct json_object *body, const char *name, bool *ret, plim_error *err)
+{
+    struct json_object *value = member(body, name);
+    if (value == NULL)
+        return PLIM_OK;
+    if (!json_object_is_type(value, json_type_boolean))
+        return bad(err, name, "true or false");
+    *ret = json_object_get_boolean(value);
+    return PLIM_OK;
+}
+
+// Fills opts with what the body says; the objects stay the body's.
+static int read_body(struct json_object *body, struct plm_chat_opts *opts, plim_error *err)
+{
+    if (!json_object_is_type(body, json_type_object))
+        return bad(err, "chat", "an object");
+    opts->messages = member(body, "messages");
+    if (!json_object_is_type(opts->messages, json_type_array) ||
+        json_object_array_length(opts->messages) == 0)
+        return bad(err, "messages", "an array of at least one message");
+    for (size_t i = 0; i < json_object_array_length(opts->messages); i++) {
+        int r = check_message(json_object_array_get_idx(opts->messages, i), i, err);
+        if (r != PLIM_OK)
+            return r;
+    }
+    opts->tools = member(body, "tools");
+    if (opts->tools != NULL && !json_object_is_type(opts->tools, json_type_array))
+        return bad(err, "tools", "an array");
+    opts->kwargs = member(body, "chat_template_kwargs");
+    if (opts->kwargs != NULL && !json_object_is_type(opts->kwargs, json_type_object))
+        return bad(err, "chat_template_kwargs", "an object");
+    opts->add_generation_prompt = true;
+    int r = read_flag(body, "continue_final_message", &opts->continue_final_message, err);
+    if (opts->continue_final_message)
+        opts->add_generation_prompt = false;
+    return r == PLIM_OK
+               ? read_flag(body, "add_generation_prompt", &opts->add_generation_prompt, err)
+               : r;
+}
+
+static struct plm_slice token_text(const struct plm_core *core, int32_t id)
+{
+    return id >= 0 ? plm_tokenizer_piece(core->tokenizer, id) : (struct plm_slice){NULL, 0};
+}
+
+static int render_body(const struct plm_core *core, struct json_object *body,
+                       struct plm_render *ret, plim_error *err)
+{
+    struct plm_chat_opts opts;
+    struct plm_error why = {0};
+    plm_chat_opts_init(&opts);
+    int r = read_body(body, &opts, err);
+    if (r != PLIM_OK)
+        return r;
+    if (core->chat == NULL)
+        return plm_error_set(err, PLIM_ERR_UNSUPPORTED, NULL,
+                             "the model has no chat template that can be used");
+    opts.normalize = true;
+    opts.bos_token = token_text(core, plm_tokenizer_bos(core->tokenizer));
+    opts.eos_token = token_text(core, plm_tokenizer_eos(core->tokenizer));
+    opts.render.now_s = core->clock->wall_ns(core->clock->ctx) / 1000000000;
+    r = plm_chat_render(core->chat, &opts, ret, &why);
+    if (r == PLM_OK)
+        return PLIM_OK;
+    plm_error_out(err, r, &why);
+    if (err != NULL)
+        snprintf(err->param, sizeof(err->param), "messages");
+    return r;
+}
+
+static int64_t json_bytes(const char *json, size_t len)
+{
+    int64_t bytes = 2 * (int64_t)len;
+    for (size_t i = 0; i < len; i++) {
+        bytes += json[i] == '{'   ? JSON_OBJECT_BYTES
+                 : json[i] == '[' ? JSON_ARRAY_BYTES
+                 : json[i] == ',' ? JSON_VALUE_BYTES
+                                  : 0;
+    }
+    return bytes;
+}
+
+int plm_text_render(const struct plm_core *core, const char *json, size_t len,
+                    struct plm_render *ret, plim_error *err)
+{
+    // json-c takes its memory elsewhere, so what it may take is charged while it lives.
+    if (len > INT32_MAX)
+        return plm_error_set(err, PLIM_ERR_LIMIT, "messages", "the chat has %zu bytes", len);
+    const int64_t charge = json_bytes(json, len);
+    if (plm_host_charge(core->host, PLM_HOST_TEMPLATE, charge) != PLM_OK)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "messages",
+                             "no host memory for a chat of %zu bytes", len);
+    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
+    int r = PLIM_ERR_NOMEM_HOST;
+    if (tokener != NULL) {
+        json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+        struct json_object *body = json_tokener_parse_ex(tokener, json, (int)len);
+        enum json_tokener_error e = json_tokener_get_error(tokener);
+        // A number at the very end leaves the parser waiting for more digits; a body is an object.
+        if (e != json_tokener_success)
+            r = plm_error_set(err, PLIM_ERR_FORMAT, "messages", "the chat is not valid JSON: %s",
+                              json_tokener_error_desc(e));
+        else
+            r = render_body(core, body, ret, err);
+        json_object_put(body);
+        json_tokener_free(tokener);
+    } else {
+        plm_error_set(err, r, NULL, "no host memory for a JSON parser");
+    }
+    plm_host_discharge(core->host, PLM_HOST_TEMPLATE, charge);
+    return r;
+}
+
+int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
+                     size_t cap, size_t *need, plim_error *err)
+{
+    struct plm_render render;
+    if (engine == NULL || chat_json == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "messages", "there is no chat");
+    int r = plm_text_render(engine->core, chat_json, len, &render, err);
+    if (r != PLIM_OK)
+        return r;
+    r = plm_text_out(render.text.data, render.text.len, out, cap, need);
+    if (r != PLIM_OK)
+        plm_error_set(err, r, NULL, "the prompt has %zu bytes, room is for %zu", render.text.len,
+                      cap);
+    plm_render_finish(&render);
+    return r;
+}

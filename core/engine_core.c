@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a model file to a sealed plan: open, load, warm up, profile. A plan without an engine and an
+// engine are made the same way.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/base/random.h"
+#include "core/engine_impl.h"
+
+// Defaults of the CPU: a small model must not take gigabytes of a laptop.
+#define DEFAULT_BATCH_TOKENS 512
+#define DEFAULT_SEQUENCES    8
+// Fill, verify and copies of a start, beside the launches of a step.
+#define EXTRA_DISPATCHES 64
+// Range of the options: above them a number is a slip, not a wish.
+#define BATCH_TOKENS_MAX 65536
+#define SEQUENCES_MAX    4096
+
+// ---- options ----
+
+void plim_engine_opts_init(plim_engine_opts *opts)
+{
+    if (opts == NULL)
+        return;
+    *opts = (plim_engine_opts){.struct_size = sizeof(*opts),
+                               .device = "cpu",
+                               .memory_fraction = 1.0,
+                               .queue_max = 256,
+                               .queue_timeout_ms = 30000,
+                               .prefix_cache = 1,
+                               .log_level = PLIM_LOG_INFO};
+}
+
+int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err)
+{
+    if (opts == NULL || opts->struct_size < sizeof(opts->struct_size))
+        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
+                             "options were not initialised: call plim_engine_opts_init()");
+    plim_engine_opts_init(ret);
+    memcpy(ret, opts, opts->struct_size < sizeof(*ret) ? opts->struct_size : sizeof(*ret));
+    if (ret->model_path == NULL || ret->model_path[0] == '\0')
+        return plm_error_set(err, PLIM_ERR_INVALID, "model_path", "no model file is named");
+    if (!(ret->memory_fraction > 0.0 && ret->memory_fraction <= 1.0))
+        return plm_error_set(err, PLIM_ERR_INVALID, "memory_fraction",
+                             "memory_fraction is %g; it must be above 0 and at most 1",
+                             ret->memory_fraction);
+    if (ret->batch_max_tokens > BATCH_TOKENS_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
+                             "batch_max_tokens is %u; the largest is %d", ret->batch_max_tokens,
+                             BATCH_TOKENS_MAX);
+    if (ret->max_sequences > SEQUENCES_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "max_sequences",
+                             "max_sequences is %u; the largest is %d", ret->max_sequences,
+                             SEQUENCES_MAX);
+    if (ret->memory_limit_bytes > INT64_MAX || ret->host_limit_bytes > INT64_MAX ||
+        ret->max_total_tokens > INT64_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "memory_limit_bytes",
+                             "a limit does not fit into 63 bits");
+    if (ret->device == NULL)
+        ret->device = "cpu";
+    if (ret->batch_max_tokens == 0)
+        ret->batch_max_tokens = DEFAULT_BATCH_TOKENS;
+    if (ret->max_sequences == 0)
+        ret->max_sequences = DEFAULT_SEQUENCES;
+    // Every running sequence has at least one row of a step.
+    if (ret->batch_max_tokens < ret->max_sequences)
+        return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
+                             "batch_max_tokens is %u; it must be at least max_sequences (%u)",
+                             ret->batch_max_tokens, ret->max_sequences);
+    if (ret->prefill_chunk == 0 || ret->prefill_chunk > ret->batch_max_tokens)
+        ret->prefill_chunk = ret->batch_max_tokens;
+    if (ret->queue_max == 0)
+        return plm_error_set(err, PLIM_ERR_INVALID, "queue_max", "queue_max must be at least 1");
+    return PLIM_OK;
+}
+
+// ---- files ----
+
+static void progress(const struct plm_core *core, const char *stage, uint64_t done, uint64_t total)
+{
+    const plim_progress p = {.stage = stage, .done = done, .total = total};
+    if (core->opts.progress != NULL)
+        core->opts.progress(core->opts.progress_ctx, &p);
+}
+
+static int open_template(struct plm_core *core, struct plm_error *err)
+{
+    struct plm_slice source;
+    if (core->opts.chat_template != NULL) {
+        source = (struct plm_slice){core->opts.chat_template, strlen(core->opts.chat_template)};
+        return plm_template_create(core->host, source, &core->chat, err);
+    }
+    if (plm_gguf_str(core->gguf, "tokenizer.chat_template", &source, NULL) != PLM_OK)
+        return PLM_OK;
+    struct plm_error why = {0};
+    int r = plm_template_create(core->host, source, &core->chat, &why);
+    if (r == PLM_OK || r == PLM_ERR_NOMEM_HOST)
+        return r;
+    // The model can still complete; a chat request will say that there is no template.
+    plm_logf(&core->log, PLM_LOG_WARN, "the model's chat template is not usable: %s", why.msg);
+    core->chat = NULL;
+    return PLM_OK;
+}
+
+static int list_eog(struct plm_core *core, struct plm_error *err)
+{
+    int32_t n = plm_tokenizer_n_vocab(core->tokenizer);
+    uint32_t n_eog = 0;
+    for (int32_t id = 0; id < n; id++)
+        n_eog += plm_tokenizer_is_eog(core->tokenizer, id);
+    core->eog = plm_calloc(core->host, PLM_HOST_TOKENIZER, n_eog + 1, sizeof(int32_t));
+    if (core->eog == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for %u token ids", n_eog);
+    for (int32_t id = 0; id < n; id++) {
+        if (plm_tokenizer_is_eog(core->tokenizer, id))
+            core->eog[core->n_eog++] = id;
+    }
+    return PLM_OK;
+}
+
+static int check_context(const struct plm_core *core, struct plm_error *err)
+{
+    uint32_t trained = plm_model_facts(core->model)->n_ctx_train;
+    if (core->opts.ctx_size > trained)
+        return plm_fail(err, PLM_ERR_INVALID,
+                        "ctx_size is %u, but the model was trained for %u tokens",
+                        core->opts.ctx_size, trained);
+    return PLM_OK;
+}
+
+static int open_files(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_model_opts opts = {.kv_f32 = core->opts.kv_f32 != 0,
+                                        .float_activations = core->opts.float_activations != 0};
+    int r = plm_gguf_open(core->host, core->opts.model_path, &core->gguf, err);
+    if (r == PLM_OK)
+        r = plm_model_create(core->host, core->gguf, &opts, &core->model, err);
+    if (r == PLM_OK)
+        r = check_context(core, err);
+    if (r == PLM_OK)
+        r = plm_tokenizer_create(core->host, core->gguf, &core->tokenizer, err);
+    if (r == PLM_OK)
+        r = list_eog(core, err);
+    if (r != PLM_OK)
+        return r;
+    // Rows of the embedding beyond the vocabulary are never chosen; the other way round would read
+    // past the matrix.
+    uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
+    if ((uint32_t)plm_tokenizer_n_vocab(core->tokenizer) > n_vocab)
+        return plm_fail(err, PLM_ERR_FORMAT,
+                        "the vocabulary has %d tokens, but token_embd.weight has %u rows",
+                        plm_tokenizer_n_vocab(core->tokenizer), n_vocab);
+    return open_template(core, err);
+}
+
+// ---- device ----
+
+static int open_device(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_device_opts opts = {
+        .host = core->host,
+        .clock = core->clock,
+        .log = &core->log,
+        .threads = core->opts.threads,
+        .kernels = core->opts.reference_kernels ? PLM_KERNELS_REFERENCE : PLM_KERNELS_AUTO,
+        .max_dispatches = plm_model_max_dispatches(core->model) + EXTRA_DISPATCHES,
+        .memory_limit_bytes = core->opts.memory_limit_bytes};
+    core->ledger = plm_ledger_create(core->host);
+    if (core->ledger == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the ledger");
+    plm_ledger_phase(core->ledger, PLM_PHASE_LOAD);
+    snprintf(core->device_id, sizeof(core->device_id), "%s", core->opts.device);
+    return plm_device_open(core->opts.device, &opts, &core->device, err);
+}
+
+static bool report_load(void *ctx, uint64_t done, uint64_t total)
+{
+    progress(ctx, "load", done, total);
+    return true;
+}
+
+static int load_weights(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_load_progress report = {.report = report_load, .ctx = core};
+    uint64_t bytes;
+    int r = plm_model_weight_bytes(core->model, core->device, &bytes, err);
+    if (r != PLM_OK)
+        return r;
+    r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
+                         &core->weights);
+    if (r == PLM_OK)
+        r = plm_arena_reserve(core->weights, bytes);
+    if (r == PLM_ERR_OUT_OF_DEVICE || r == PLM_ERR_TOO_LARGE) {
+        struct plm_mem_info info = {0};
+        plm_device_query_free(core->device, &info);
+        r = plm_fail(err, r, "the weights take %llu bytes, but the device has %llu bytes left",
+                     (unsigned long long)bytes, (unsigned long long)info.free_bytes);
+        if (err != NULL) {
+            err->needed_bytes = (int64_t)bytes;
+            err->limit_bytes = (int64_t)info.free_bytes;
+        }
+        return r;
+    }
+    if (r != PLM_OK)
+        return plm_fail(err, r, "no memory for the weights: %s", plm_strstatus(r));
+    r = plm_model_load(core->model, core->device, core->weights, &report, err);
+    if (r != PLM_OK)
+        return r;
+    r = plm_device_warm_up(core->device);
+    return r == PLM_OK ? r : plm_fail(err, r, "the kernels did not start: %s", plm_strstatus(r));
+}
+
+static int make_serving(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_model_facts *facts = plm_model_facts(core->model);
+    uint64_t block_bytes = plm_kv_block_bytes(&facts->groups[0]);
+    int r = plm_sampler_create(core->host, facts->n_vocab, &core->sampler);
+    if (r == PLM_OK)
+        r = plm_kv_pool_create(core->host, core->device, core->ledger, block_bytes, &core->pool);
+    // Always there, so that the plan does not hang on whether the cache is used.
+    if (r == PLM_OK)
+        r = plm_prefix_create(core->host, core->pool, plm_random_seed(), &core->prefix);
+    return r == PLM_OK ? r : plm_fail(err, r, "no host memory for the KV cache's tables");
+}
+
+static int build(struct plm_core *core, struct plm_error *err)
+{
+    const char *path = core->opts.model_path, *slash = strrchr(path, '/');
+    snprintf(core->file_name, sizeof(core->file_name), "%s", slash != NULL ? slash + 1 : path);
+    int r = open_files(core, err);
+    if (r == PLM_OK)
+        r = open_device(core, err);
+    if (r == PLM_OK)
+        r = load_weights(core, err);
+    if (r == PLM_OK)
+        r = make_serving(core, err);
+    if (r == PLM_OK)
+        r = plm_core_profile(core, err);
+    if (r != PLM_OK)
+        return r;
+    plm_host_set_limit(core->host, core->profile.plan.host_limit);
+    plm_ledger_phase(core->ledger, PLM_PHASE_SERVE);
+    core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
+    return PLM_OK;
+}
+
+int plm_core_create(const plim_engine_opts *opts, struct plm_core **ret, struct plm_error *err)
+{
+    struct plm_host *host = plm_host_create((int64_t)opts->host_limit_bytes);
+    struct plm_core *core =
+        host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*core)) : NULL;
+    if (core == NULL) {
+        plm_host_destroy(host);
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for an engine");
+    }
+    core->host = host;
+    core->clock = plm_clock_system();
+    core->log = (struct plm_log){opts->log, opts->log_ctx, (int)opts->log_level};
+    core->opts = *opts;
+    int r = build(core, err);
+    if (r != PLM_OK) {
+        plm_core_destroy(core);
+        return r;
+    }
+    *ret = core;
+    return PLM_OK;
+}
+
+void plm_core_destroy(struct plm_core *core)
+{
+    if (core == NULL)
+        return;
+    struct plm_host *host = core->host;
+    plm_prefix_destroy(core->prefix);
+    plm_kv_pool_destroy(core->pool);
+    plm_arena_destroy(core->ballast);
+    plm_arena_destroy(core->workspace);
+    plm_arena_destroy(core->weights);
+    if (core->device != NULL)
+        plm_device_close(core->device);
+    plm_ledger_destroy(core->ledger);
+    plm_sampler_destroy(core->sampler);
+    plm_template_destroy(core->chat);
+    plm_tokenizer_destroy(core->tokenizer);
+    plm_model_destroy(core->model);
+    plm_gguf_close(core->gguf);
+    plm_free(host, core->logits_row);
+    plm_free(host, core->eog);
+    plm_free(host, core);
+    plm_host_destroy(host);
+}
+
+void plm_core_report_head(const struct plm_core *core, const struct plm_ledger_stats *ledger,
+                          struct plm_report_head *ret)
+{
+    const struct plm_caps *caps = plm_device_caps(core->device);
+    *ret = (struct plm_report_head){.model = core->file_name,
+                                    .build = plim_build_info(),
+                                    .device_id = core->device_id,
+                                    .device_name = caps->name,
+                                    .device_uuid = caps->uuid,
+                                    .isa = caps->isa,
+                                    .ledger = ledger};
+}

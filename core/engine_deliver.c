@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a sampled token to text: detokenise, hold back what may become a stop string, end choices.
+#include <string.h>
+
+#include "core/engine_impl.h"
+
+static void fail_memory(struct plim_engine *engine, struct plim_request *request)
+{
+    plim_error error;
+    plm_error_set(&error, PLIM_ERR_NOMEM_HOST, NULL,
+                  "no host memory is left for the output of this request");
+    memcpy(error.term, "host", sizeof("host"));
+    error.retry_after_s = 1;
+    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_HOST, &error);
+}
+
+// ---- stop strings ----
+
+// The first stop string in held text; searches where a match that was not there before can begin.
+static bool find_stop(const struct plim_request *request, const struct plm_buf *held, size_t from,
+                      size_t *ret_at)
+{
+    size_t best = held->len;
+    for (uint32_t i = 0; i < request->n_stops; i++) {
+        const struct plm_slice *stop = &request->stops[i];
+        size_t begin = from >= stop->len ? from - stop->len + 1 : 0;
+        if (held->len < begin + stop->len)
+            continue;
+        const char *hit = memmem(held->data + begin, held->len - begin, stop->ptr, stop->len);
+        if (hit != NULL && (size_t)(hit - held->data) < best)
+            best = (size_t)(hit - held->data);
+    }
+    if (best == held->len)
+        return false;
+    *ret_at = best;
+    return true;
+}
+
+// Bytes at the end that are the beginning of a stop string and so must wait.
+static size_t tail_to_hold(const struct plim_request *request, const struct plm_buf *held)
+{
+    size_t longest = 0;
+    for (uint32_t i = 0; i < request->n_stops; i++) {
+        const struct plm_slice *stop = &request->stops[i];
+        size_t n = stop->len - 1 < held->len ? stop->len - 1 : held->len;
+        for (; n > longest; n--) {
+            if (memcmp(held->data + held->len - n, stop->ptr, n) == 0) {
+                longest = n;
+                break;
+            }
+        }
+    }
+    return longest;
+}
+
+// ---- ends ----
+
+static void finish_choice(struct plim_engine *engine, struct plm_choice *choice,
+                          enum plim_finish finish, struct plm_slice text)
+{
+    struct plim_request *request = choice->request;
+    if (!plm_events_finish_choice(request, choice->index, finish, text)) {
+        fail_memory(engine, request);
+        return;
+    }
+    choice->live = false;
+    plm_sched_remove(engine->sched, &choice->seq);
+    // The request ends as its first choice did: with several, each FINISH says its own.
+    if (choice->index == 0)
+        request->finish = (int32_t)finish;
+    if (--request->n_live == 0)
+        plm_step_end_request(engine, request, (enum plim_finish)request->finish, PLIM_OK, NULL);
+}
+
+// The rest of the text at the end of a choice: what was held back and half a character.
+static void finish_with_rest(struct plim_engine *engine, struct plm_choice *choice,
+                             enum plim_finish finish)
+{
+    struct plm_buf *rest = &engine->text;
+    plm_buf_clear(rest);
+    plm_buf_append(rest, choice->held.data, choice->held.len);
+    plm_detok_flush(&choice->detok, rest);
+    if (rest->failed) {
+        fail_memory(engine, choice->request);
+        return;
+    }
+    finish_choice(engine, choice, finish, (struct plm_slice){rest->data, rest->len});
+}
+
+// ---- tokens ----
+
+static void time_token(struct plim_engine *engine, struct plim_request *request, int64_t now_ns)
+{
+    if (request->first_ns == 0) {
+        request->first_ns = now_ns;
+        plm_histogram_add(&engine->counts.time_to_first_token,
+                          (double)(now_ns - request->submit_ns) * 1e-9);
+    } else {
+        plm_histogram_add(&engine->counts.inter_token, (double)(now_ns - request->last_ns) * 1e-9);
+    }
+    request->last_ns = now_ns;
+}
+
+// Room for one more token. Grows by doubling, so a long answer pays a few times.
+static bool room_for_token(struct plm_choice *choice)
+{
+    struct plm_seq *seq = &choice->seq;
+    if (seq->n_tokens < choice->cap_tokens)
+        return true;
+    uint32_t longest = seq->n_prompt + choice->max_output;
+    uint32_t cap = choice->cap_tokens > longest / 2 ? longest : 2 * choice->cap_tokens;
+    int32_t *tokens = plm_realloc(choice->request->engine->core->host, PLM_HOST_REQUEST,
+                                  seq->tokens, (size_t)cap * sizeof(int32_t));
+    if (tokens == NULL)
+        return false;
+    seq->tokens = tokens;
+    choice->cap_tokens = cap;
+    return true;
+}
+
+// Sends the token with the text it completes. *ret_stopped: a stop string ended the choice; the
+// text before it is in held.
+static bool send_token(struct plim_engine *engine, struct plm_choice *choice,
+                       const struct plm_sample_out *out, bool *ret_stopped)
+{
+    struct plim_request *request = choice->request;
+    struct plm_buf *text = request->n_stops > 0 ? &choice->held : &engine->text;
+    size_t at = 0, before;
+    if (request->n_stops == 0)
+        plm_buf_clear(text);
+    before = text->len;
+    plm_detok_push(&choice->detok, out->token, text);
+    if (text->failed)
+        return false;
+    size_t send = text->len;
+    if (request->n_stops > 0) {
+        *ret_stopped = find_stop(request, text, before, &at);
+        if (*ret_stopped)
+            text->len = at; // all of it goes out with FINISH
+        send = *ret_stopped ? 0 : text->len - tail_to_hold(request, text);
+    }
+    if (!plm_events_token(request, choice->index, (struct plm_slice){text->data, send}, out))
+        return false;
+    if (request->n_stops > 0 && send > 0) {
+        memmove(text->data, text->data + send, text->len - send);
+        text->len -= send;
+    }
+    return true;
+}
+
+static bool ends_generation(const struct plm_core *core, int32_t token)
+{
+    for (uint32_t i = 0; i < core->n_eog; i++) {
+        if (core->eog[i] == token)
+            return true;
+    }
+    return false;
+}
+
+void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
+                    const struct plm_sample_out *out, int64_t now_ns)
+{
+    struct plim_request *request = choice->request;
+    bool stopped = false;
+    engine->counts.generated_tokens++;
+    time_token(engine, request, now_ns);
+    // The end-of-generation token has no text and is no part of the answer: no TOKEN event.
+    if (!request->ignore_eos && ends_generation(engine->core, out->token)) {
+        finish_with_rest(engine, choice, PLIM_FINISH_STOP);
+        return;
+    }
+    choice->completions++;
+    request->completions++;
+    if (!room_for_token(choice) || !send_token(engine, choice, out, &stopped)) {
+        fail_memory(engine, request);
+        return;
+    }
+    if (stopped)
+        finish_choice(engine, choice, PLIM_FINISH_STOP,
+                      (struct plm_slice){choice->held.data, choice->held.len});
+    else if (choice->completions >= choice->max_output)
+        finish_with_rest(engine, choice, PLIM_FINISH_LENGTH);
+    else
+        plm_sched_push(engine->sched, &choice->seq, out->token);
+}

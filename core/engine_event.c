@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events of one request: records in a byte buffer that the reader takes whole, so that a token
+// costs the engine one uncontended lock and a copy of a few bytes. A reader that does not read
+// costs host memory and, beyond the budget, its own request; never anybody else's.
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/engine_impl.h"
+
+// One record, followed by n_top alternatives and the text, padded to 4 bytes.
+struct record {
+    uint8_t type;
+    uint8_t finish;
+    uint16_t n_top;
+    uint32_t choice;
+    int32_t token;
+    float logprob;
+    uint32_t text_len;
+};
+
+#define RECORD_ALIGN 4u
+
+int plm_events_init(struct plm_events *events, struct plm_host *host)
+{
+    pthread_condattr_t attr;
+    if (pthread_mutex_init(&events->lock, NULL) != 0)
+        return PLM_ERR_NOMEM_HOST;
+    if (pthread_condattr_init(&attr) != 0) {
+        pthread_mutex_destroy(&events->lock);
+        return PLM_ERR_NOMEM_HOST;
+    }
+    // Waits count on the clock that nobody sets back.
+    int r = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    if (r == 0)
+        r = pthread_cond_init(&events->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    if (r != 0) {
+        pthread_mutex_destroy(&events->lock);
+        return PLM_ERR_NOMEM_HOST;
+    }
+    plm_buf_init(&events->in, host, PLM_HOST_REQUEST);
+    plm_buf_init(&events->out, host, PLM_HOST_REQUEST);
+    return PLM_OK;
+}
+
+void plm_events_finish(struct plm_events *events)
+{
+    plm_buf_finish(&events->in);
+    plm_buf_finish(&events->out);
+    pthread_cond_destroy(&events->cond);
+    pthread_mutex_destroy(&events->lock);
+}
+
+// ---- writing: the engine ----
+
+static bool append(struct plim_request *request, struct record *record,
+                   const struct plm_sample_top *top, struct plm_slice text)
+{
+    static const char zeros[RECORD_ALIGN];
+    struct plm_events *ev = &request->events;
+    record->text_len = (uint32_t)text.len;
+    pthread_mutex_lock(&ev->lock);
+    size_t before = ev->in.len;
+    plm_buf_append(&ev->in, record, sizeof(*record));
+    if (record->n_top > 0)
+        plm_buf_append(&ev->in, top, record->n_top * sizeof(*top));
+    if (text.len > 0)
+        plm_buf_append(&ev->in, text.ptr, text.len);
+    plm_buf_append(&ev->in, zeros, (RECORD_ALIGN - text.len % RECORD_ALIGN) % RECORD_ALIGN);
+    bool ok = !ev->in.failed;
+    if (!ok)
+        ev->in.len = before;
+    if (ev->waiting)
+        pthread_cond_signal(&ev->cond);
+    pthread_mutex_unlock(&ev->lock);
+    plm_ready_push(request);
+    return ok;
+}
+
+bool plm_events_admitted(struct plim_request *request)
+{
+    struct record record = {.type = PLIM_EVENT_ADMITTED};
+    return append(request, &record, NULL, (struct plm_slice){NULL, 0});
+}
+
+bool plm_events_token(struct plim_request *request, uint32_t choice, struct plm_slice text,
+                      const struct plm_sample_out *out)
+{
+    bool logprobs = request->params.logprobs;
+    struct record record = {.type = PLIM_EVENT_TOKEN,
+                            .choice = choice,
+                            .token = out->token,
+                            .logprob = logprobs ? out->logprob : 0.0f,
+                            .n_top = logprobs ? (uint16_t)out->n_top : 0};
+    return append(request, &record, out->top, text);
+}
+
+bool plm_events_finish_choice(struct plim_request *request, uint32_t choice,
+                              enum plim_finish finish, struct plm_slice text)
+{
+    struct record record = {.type = PLIM_EVENT_FINISH, .choice = choice, .finish = (uint8_t)finish};
+    return append(request, &record, NULL, text);
+}
+
+void plm_events_done(struct plim_request *request)
+{
+    struct plm_events *ev = &request->events;
+    pthread_mutex_lock(&ev->lock);
+    ev->done = true;
+    pthread_cond_broadcast(&ev->cond);
+    pthread_mutex_unlock(&ev->lock);
+    plm_ready_push(request);
+}
+
+// ---- reading: the caller ----
+
+static void fill_done(const struct plim_request *request, plim_event *e)
+{
+    e->type = PLIM_EVENT_DONE;
+    e->finish = request->finish;
+    e->status = request->status;
+    e->error = request->status != PLIM_OK ? &request->error : NULL;
+    e->prompt_tokens = request->n_prompt;
+    e->cached_tokens = request->n_cached;
+    e->completion_tokens = request->completions;
+    e->queue_s = request->queue_s;
+    e->prefill_s = request->prefill_s;
+    e->decode_s = request->decode_s;
+}
+
+static void fill_record(struct plm_events *ev, plim_event *e)
+{
+    struct record record;
+    const char *at = ev->out.data + ev->out_at;
+    memcpy(&record, at, sizeof(record));
+    at += sizeof(record);
+    e->type = record.type;
+    e->choice = record.choice;
+    e->finish = record.finish;
+    e->token = record.token;
+    e->logprob = record.logprob;
+    e->n_top = record.n_top;
+    e->top = record.n_top > 0 ? (const plim_logprob *)(const void *)at : NULL;
+    at += record.n_top * sizeof(plim_logprob);
+    e->text = record.text_len > 0 ? at : "";
+    e->text_len = record.text_len;
+    at += (record.text_len + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
+    ev->out_at = (size_t)(at - ev->out.data);
+}
+
+static void deadline(struct timespec *ret, const struct plm_clock *clock, int64_t timeout_ms)
+{
+    const int64_t longest_ms = INT64_C(1000) * 3600 * 24 * 365; // keeps the sum in range
+    int64_t ms = timeout_ms < longest_ms ? timeout_ms : longest_ms;
+    int64_t at = plm_now(clock) + ms * 1000000;
+    ret->tv_sec = (time_t)(at / 1000000000);
+    ret->tv_nsec = (long)(at % 1000000000);
+}
+
+// Waits for something to read and takes the buffer. Returns whether there is a record.
+static bool take(struct plim_request *request, int64_t timeout_ms, bool *ret_done)
+{
+    struct plm_events *ev = &request->events;
+    struct timespec until = {0};
+    if (timeout_ms > 0)
+        deadline(&until, request->engine->core->clock, timeout_ms);
+    pthread_mutex_lock(&ev->lock);
+    while (ev->in.len == 0 && !ev->done && timeout_ms != 0) {
+        ev->waiting = true;
+        int r = timeout_ms < 0 ? pthread_cond_wait(&ev->cond, &ev->lock)
+                               : pthread_cond_timedwait(&ev->cond, &ev->lock, &until);
+        ev->waiting = false;
+        if (r == ETIMEDOUT)
+            break;
+    }
+    struct plm_buf swap = ev->out;
+    ev->out = ev->in;
+    ev->in = swap;
+    ev->out_at = 0;
+    plm_buf_clear(&ev->in);
+    *ret_done = ev->done;
+    pthread_mutex_unlock(&ev->lock);
+    return ev->out.len > 0;
+}
+
+int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *event)
+{
+    if (request == NULL || event == NULL)
+        return PLIM_ERR_INVALID;
+    struct plm_events *ev = &request->events;
+    plim_event e = {.struct_size = event->struct_size, .text = ""};
+    bool done = false;
+    if (ev->done_taken)
+        return PLIM_ERR_CLOSED;
+    if (ev->out_at < ev->out.len || take(request, timeout_ms, &done)) {
+        fill_record(ev, &e);
+    } else if (done) {
+        fill_done(request, &e);
+        ev->done_taken = true;
+    } else {
+        return PLIM_ERR_TIMEOUT;
+    }
+    size_t size = e.struct_size < sizeof(e) ? e.struct_size : sizeof(e);
+    memcpy(event, &e, size);
+    return PLIM_OK;
+}
+
+// ---- the ready list ----
+
+void plm_ready_push(struct plim_request *request)
+{
+    struct plim_engine *engine = request->engine;
+    pthread_mutex_lock(&engine->ready_lock);
+    if (!request->is_ready) {
+        request->is_ready = true;
+        request->ready_next = NULL;
+        request->ready_prev = engine->ready_tail;
+        if (engine->ready_tail != NULL) {
+            engine->ready_tail->ready_next = request;
+        } else {
+            engine->ready_head = request;
+            uint64_t one = 1;
+            // Can not fail: the counter is at most 1 here.
+            ssize_t n = write(engine->ready_fd, &one, sizeof(one));
+            (void)n;
+        }
+        engine->ready_tail = request;
+    }
+    pthread_mutex_unlock(&engine->ready_lock);
+}
+
+// Under ready_lock.
+static void unlink_ready(struct plim_engine *engine, struct plim_request *request)
+{
+    if (request->ready_prev != NULL)
+        request->ready_prev->ready_next = request->ready_next;
+    else
+        engine->ready_head = request->ready_next;
+    if (request->ready_next != NULL)
+        request->ready_next->ready_prev = request->ready_prev;
+    else
+        engine->ready_tail = request->ready_prev;
+    request->ready_prev = request->ready_next = NULL;
+    request->is_ready = false;
+    if (engine->ready_head == NULL) {
+        uint64_t count;
+        ssize_t n = read(engine->ready_fd, &count, sizeof(count)); // non-blocking: clears it
+        (void)n;
+    }
+}
+
+void plm_ready_remove(struct plim_request *request)
+{
+    struct plim_engine *engine = request->engine;
+    pthread_mutex_lock(&engine->ready_lock);
+    if (request->is_ready)
+        unlink_ready(engine, request);
+    request->is_ready = true; // never again: its reader is gone
+    pthread_mutex_unlock(&engine->ready_lock);
+}
+
+plim_request *plim_engine_next_ready(plim_engine *engine)
+{
+    if (engine == NULL)
+        return NULL;
+    pthread_mutex_lock(&engine->ready_lock);
+    struct plim_request *request = engine->ready_head;
+    if (request != NULL)
+        unlink_ready(engine, request);
+    pthread_mutex_unlock(&engine->ready_lock);
+    return request;
+}
+
+int plim_engine_poll_fd(plim_engine *engine)
+{
+    return engine == NULL ? -1 : engine->ready_fd;
+}

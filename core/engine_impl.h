@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the engine share. The engine is a function, plm_step(); a thread only drives
+// it. Who may touch what:
+//  - plm_core and the scheduler belong to the thread that steps (before READY: the one that
+//    creates).
+//  - engine.lock guards what others need: the inbox, the numbers that the door judges by, metrics
+//    and refusals. It is held for moments, never over a forward.
+//  - each request has a lock of its own for its events; engine.ready_lock guards the ready list.
+//    Neither is ever held while another lock is taken.
+#ifndef PLM_ENGINE_IMPL_H
+#define PLM_ENGINE_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+#include "core/base/buf.h"
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/device.h"
+#include "core/kv/pool.h"
+#include "core/kv/prefix.h"
+#include "core/mem/arena.h"
+#include "core/mem/ledger.h"
+#include "core/model/model.h"
+#include "core/model/template.h"
+#include "core/model/tokenizer.h"
+#include "core/plan/admit.h"
+#include "core/plan/profile.h"
+#include "core/plan/report.h"
+#include "core/plimsoll.h"
+#include "core/sched/sample.h"
+#include "core/sched/sched.h"
+
+// ---- what is loaded: model, device, plan (engine_core.c, engine_stress.c) ----
+
+struct plm_core {
+    struct plm_host *host;
+    const struct plm_clock *clock;
+    struct plm_log log;
+    plim_engine_opts opts; // strings are valid while it is being created only
+    char device_id[32];
+    struct plm_device *device;
+    struct plm_ledger *ledger;
+    struct plm_gguf *gguf;
+    struct plm_model *model;
+    struct plm_tokenizer *tokenizer;
+    struct plm_template *chat; // NULL: the model has none
+    struct plm_arena *weights;
+    struct plm_arena *workspace;
+    struct plm_arena *ballast;
+    uint64_t workspace_addr;
+    int64_t workspace_bytes;
+    struct plm_kv_pool *pool;
+    struct plm_prefix *prefix;
+    struct plm_sampler *sampler;
+    struct plm_profile profile;
+    float *logits_row; // [n_vocab] where the device's memory is not the host's; else NULL
+    int32_t *eog;      // tokens that end generation
+    uint32_t n_eog;
+    char file_name[128];
+};
+
+// Loads, stresses, sizes and seals. On failure nothing is left.
+int plm_core_create(const plim_engine_opts *opts, struct plm_core **ret, struct plm_error *err);
+void plm_core_destroy(struct plm_core *core); // NULL is allowed
+// The stress loop, into core->profile.
+int plm_core_profile(struct plm_core *core, struct plm_error *err);
+// One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
+                     uint64_t *ret_logits);
+// Row i of the logits for the host; NULL: the device was lost.
+const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
+// Copies foreign options over the defaults; INVALID names the field.
+int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
+void plm_core_report_head(const struct plm_core *core, const struct plm_ledger_stats *ledger,
+                          struct plm_report_head *ret);
+
+// ---- requests (engine_request.c, engine_event.c) ----
+
+struct plm_choice {
+    struct plm_seq seq; // first: the scheduler hands out pointers to it
+    struct plim_request *request;
+    uint32_t index;
+    uint32_t cap_tokens;  // of seq.tokens
+    uint32_t max_output;  // tokens after the prompt
+    uint32_t completions; // TOKEN events
+    bool live;            // no FINISH yet
+    struct plm_detok detok;
+    struct plm_buf held; // text that may be the start of a stop string
+};
+
+// Events from the engine to one reader. The writer appends records to `in`; the reader takes the
+// whole buffer and walks it without the lock.
+struct plm_events {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool waiting; // the reader sleeps on cond
+    bool done;    // DONE is set below and nothing more comes
+    struct plm_buf in;
+    // The reader's:
+    struct plm_buf out;
+    size_t out_at;
+    bool done_taken;
+};
+
+enum plm_cancel {
+    PLM_CANCEL_NONE,
+    PLM_CANCEL_ASKED, // was put into the list of cancels
+    PLM_CANCEL_LATE,  // the request is over: nothing to do
+};
+
+struct plim_request {
+    struct plim_engine *engine;
+    atomic_uint refs; // the caller's and the engine's
+    void *user;
+    struct plm_events events;
+    // Ready list, under engine.ready_lock.
+    struct plim_request *ready_prev, *ready_next;
+    bool is_ready;
+    // Inbox and list of cancels, under engine.lock.
+    struct plim_request *inbox_next, *cancel_next;
+    enum plm_cancel cancel;
+
+    // Fixed at submit.
+    struct plm_sample_params params;
+    struct plm_sample_bias *bias;
+    struct plm_slice *stops;
+    uint32_t n_stops;
+    uint32_t longest_stop;
+    uint32_t min_tokens;
+    bool ignore_eos;
+    uint32_t n_prompt;
+    struct plm_admit_request admit;
+    int64_t submit_ns;
+
+    // The stepping thread's.
+    struct plim_request *prev, *next; // of all that the engine holds
+    int64_t admitted_ns, first_ns, last_ns;
+    uint32_t n_live;
+    uint32_t n_cached;
+    uint32_t completions;
+    bool began;
+    bool ended;
+
+    // DONE, written before events.done.
+    int32_t finish;
+    int32_t status;
+    plim_error error;
+    double queue_s, prefill_s, decode_s;
+
+    uint32_t n; // choices
+    struct plm_choice choices[];
+};
+
+int plm_events_init(struct plm_events *events, struct plm_host *host);
+void plm_events_finish(struct plm_events *events);
+// One event. False: no host memory; nothing was added.
+bool plm_events_admitted(struct plim_request *request);
+bool plm_events_token(struct plim_request *request, uint32_t choice, struct plm_slice text,
+                      const struct plm_sample_out *out);
+bool plm_events_finish_choice(struct plim_request *request, uint32_t choice,
+                              enum plim_finish finish, struct plm_slice text);
+// The last event; the fields of DONE are set.
+void plm_events_done(struct plim_request *request);
+void plm_request_unref(struct plim_request *request);
+
+// ---- engine ----
+
+#define PLM_REFUSALS 32 // kept for /v1/memory
+
+struct plim_engine {
+    struct plm_core *core;
+    struct plm_sched *sched;
+    struct plm_gate gate;
+    struct plm_admit_limits limits;
+    struct plm_buf text; // of one token
+    struct plim_request *requests;
+    struct plim_request *ended; // in this step; freed after it, since the batch points to them
+    int64_t live_bytes;         // ledger at the seal, without blocks
+    double tokens_per_s;        // smoothed
+    uint64_t next_order;
+    plim_metrics counts; // the stepping thread's; published after every step
+
+    pthread_t thread;
+    bool has_thread;
+    bool manual;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake; // for the thread: the inbox is not empty, or stop
+    pthread_cond_t idle; // for drain: no request is left
+    struct plim_request *inbox_head, *inbox_tail;
+    struct plim_request *cancels;
+    bool stop;
+    bool draining;
+    uint32_t waiting; // submitted and not yet begun
+    uint64_t waiting_tokens;
+    uint32_t active; // submitted and not ended
+    struct plm_admit_state state;
+    plim_metrics published;
+    uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
+    struct plm_report_refusal refusals[PLM_REFUSALS];
+    uint64_t n_refusals;
+    _Atomic int64_t last_step_ns; // 0: idle
+
+    pthread_mutex_t ready_lock;
+    struct plim_request *ready_head, *ready_tail;
+    int ready_fd;
+};
+
+// Takes in what was submitted and cancelled, and runs one step. Returns whether there was work.
+bool plm_step(struct plim_engine *engine, int64_t now_ns);
+// Ends a request: its sequences leave, its last event is DONE. error may be NULL.
+void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
+                          enum plim_finish finish, int32_t status, const plim_error *error);
+// What a sampled token means for its choice: text, stop, end.
+void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
+                    const struct plm_sample_out *out, int64_t now_ns);
+// Gives up the engine's hold on the requests that ended.
+void plm_step_bury(struct plim_engine *engine);
+// Copies the counters to where other threads read them.
+void plm_step_publish(struct plim_engine *engine);
+
+void plm_ready_push(struct plim_request *request);
+void plm_ready_remove(struct plim_request *request);
+
+// ---- helpers ----
+
+// Fills a public error (may be NULL) from an internal one; returns status.
+int plm_error_out(plim_error *ret, int status, const struct plm_error *err);
+int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+// Writes to a caller's buffer by the rule of plimsoll.h.
+int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need);
+void plm_histogram_init(plim_histogram *h, bool tokens);
+void plm_histogram_add(plim_histogram *h, double seconds);
+// Renders a chat body; the caller finishes *ret.
+int plm_text_render(const struct plm_core *core, const char *json, size_t len,
+                    struct plm_render *ret, plim_error *err);
+// The prompt's tokens of a chat, text or list of ids.
+int plm_text_prompt(const struct plm_core *core, const plim_request_opts *opts,
+                    struct plm_tokens *ret, plim_error *err);
+
+#endif

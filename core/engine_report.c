@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// What others may know of a running engine: metrics, plan and memory. All of it from copies; the
+// engine's thread is never waited for.
+#include <string.h>
+
+#include "core/engine_impl.h"
+
+// ---- histograms ----
+
+void plm_histogram_init(plim_histogram *h, bool tokens)
+{
+    // Seconds. Requests: from 10 ms to minutes; tokens: from 1 ms to seconds.
+    static const double request[PLIM_HISTOGRAM_BUCKETS] = {
+        0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0};
+    static const double token[PLIM_HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025,
+                                                         0.05,  0.075,  0.1,   0.15,   0.2,  0.3,
+                                                         0.4,   0.5,    1.0,   2.5};
+    memcpy(h->bound_s, tokens ? token : request, sizeof(h->bound_s));
+}
+
+void plm_histogram_add(plim_histogram *h, double seconds)
+{
+    int b = 0;
+    while (b < PLIM_HISTOGRAM_BUCKETS && seconds > h->bound_s[b])
+        b++;
+    h->count[b]++;
+    h->sum_s += seconds;
+}
+
+// ---- metrics ----
+
+void plm_step_publish(struct plim_engine *engine)
+{
+    struct plm_sched_stats sched;
+    struct plm_kv_pool_stats pool;
+    struct plm_device_counters device;
+    plm_sched_read(engine->sched, &sched);
+    plm_kv_pool_read(engine->core->pool, &pool);
+    plm_device_counters(engine->core->device, &device);
+    plim_metrics *m = &engine->counts;
+    m->running = sched.running;
+    m->preempted = sched.paused;
+    m->preemptions = sched.preemptions;
+    m->blocks_total = pool.total;
+    m->blocks_used = pool.used;
+    m->blocks_cached = pool.cached;
+    m->blocks_free = pool.free;
+    m->kv_usage = pool.total > 0 ? (double)pool.used / pool.total : 0.0;
+    m->allocations_in_step = device.allocs_in_step;
+    m->resizes = device.resizes;
+    m->audit_excess = engine->gate.audit_excess;
+    pthread_mutex_lock(&engine->lock);
+    // Sequences that wait although their request began (followers, preempted ones) are beside those
+    // that the door counts.
+    m->waiting = engine->waiting + sched.paused + sched.followers;
+    engine->published = *m;
+    engine->state.blocks_available = pool.free + pool.cached;
+    engine->state.sequences = sched.running;
+    engine->state.tokens_per_s = engine->tokens_per_s;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static int64_t step_age(const plim_engine *engine)
+{
+    int64_t last = atomic_load(&((plim_engine *)(uintptr_t)engine)->last_step_ns);
+    if (last == 0)
+        return 0;
+    int64_t age = plm_now(engine->core->clock) - last;
+    return age > 0 ? age : 0;
+}
+
+static void add_memory(const plim_engine *engine, plim_metrics *m)
+{
+    const struct plm_core *core = engine->core;
+    struct plm_ledger_stats ledger;
+    struct plm_host_stats host;
+    plm_ledger_read(core->ledger, &ledger);
+    plm_host_read(core->host, &host);
+    _Static_assert(PLM_MEM_CLASSES == 9, "plim_metrics.memory_bytes has one entry per class");
+    for (int c = 0; c < PLM_MEM_CLASSES; c++)
+        m->memory_bytes[c] = ledger.by_class[c].held_bytes;
+    m->limit_bytes = core->profile.plan.line;
+    m->margin_bytes = core->profile.plan.margin;
+    m->used_bytes = ledger.held_bytes;
+    m->high_water_bytes = ledger.peak_held_bytes;
+    m->host_used_bytes = host.used_bytes;
+    m->host_limit_bytes = host.limit_bytes;
+}
+
+void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
+{
+    if (engine == NULL || ret == NULL)
+        return;
+    plim_engine *e = (plim_engine *)(uintptr_t)engine; // the lock is no part of what is observed
+    pthread_mutex_lock(&e->lock);
+    plim_metrics m = e->published;
+    m.rejected_never = e->rejected_never;
+    m.rejected_now = e->rejected_now;
+    m.rejected_queue = e->rejected_queue;
+    m.rejected_context = e->rejected_context;
+    m.draining = e->draining;
+    pthread_mutex_unlock(&e->lock);
+    add_memory(engine, &m);
+    m.ready = true;
+    m.sealed = plm_device_sealed(engine->core->device);
+    m.lost = plm_device_status(engine->core->device) != PLM_OK;
+    m.last_step_age_ns = step_age(engine);
+    m.struct_size = ret->struct_size;
+    memcpy(ret, &m, m.struct_size < sizeof(m) ? m.struct_size : sizeof(m));
+}
+
+// ---- plan ----
+
+struct plim_plan {
+    struct plm_host *host;
+    struct plm_buf json;
+    struct plm_buf table;
+};
+
+static void write_plan(const struct plm_core *core, bool json, struct plm_buf *buf)
+{
+    struct plm_ledger_stats ledger;
+    struct plm_report_head head;
+    plm_ledger_read(core->ledger, &ledger);
+    plm_core_report_head(core, &ledger, &head);
+    if (json)
+        plm_report_plan_json(buf, &head, &core->profile.plan, &core->profile);
+    else
+        plm_report_plan_table(buf, &head, &core->profile.plan, &core->profile);
+}
+
+int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err)
+{
+    plim_engine_opts o;
+    struct plm_core *core;
+    struct plm_error why = {0};
+    int r = plm_opts_read(opts, &o, err);
+    if (r != PLIM_OK)
+        return r;
+    if (ret == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the plan");
+    r = plm_core_create(&o, &core, &why);
+    if (r != PLM_OK)
+        return plm_error_out(err, r, &why);
+    struct plm_host *host = plm_host_create(0);
+    plim_plan *plan = host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*plan)) : NULL;
+    if (plan == NULL) {
+        plm_host_destroy(host);
+        plm_core_destroy(core);
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
+    }
+    plan->host = host;
+    plm_buf_init(&plan->json, host, PLM_HOST_OTHER);
+    plm_buf_init(&plan->table, host, PLM_HOST_OTHER);
+    write_plan(core, true, &plan->json);
+    write_plan(core, false, &plan->table);
+    plm_core_destroy(core);
+    if (plan->json.failed || plan->table.failed) {
+        plim_plan_free(plan);
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
+    }
+    *ret = plan;
+    return PLIM_OK;
+}
+
+void plim_plan_free(plim_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    struct plm_host *host = plan->host;
+    plm_buf_finish(&plan->json);
+    plm_buf_finish(&plan->table);
+    plm_free(host, plan);
+    plm_host_destroy(host);
+}
+
+int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need)
+{
+    if (plan == NULL)
+        return PLIM_ERR_INVALID;
+    return plm_text_out(plan->json.data, plan->json.len, out, cap, need);
+}
+
+int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_t *need)
+{
+    if (plan == NULL)
+        return PLIM_ERR_INVALID;
+    return plm_text_out(plan->table.data, plan->table.len, out, cap, need);
+}
+
+static int buf_out(struct plm_buf *buf, char *out, size_t cap, size_t *need)
+{
+    int r = buf->failed ? PLIM_ERR_NOMEM_HOST : plm_text_out(buf->data, buf->len, out, cap, need);
+    plm_buf_finish(buf);
+    return r;
+}
+
+static int engine_plan(const plim_engine *engine, bool json, char *out, size_t cap, size_t *need)
+{
+    struct plm_buf buf;
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    plm_buf_init(&buf, engine->core->host, PLM_HOST_OTHER);
+    write_plan(engine->core, json, &buf);
+    return buf_out(&buf, out, cap, need);
+}
+
+int plim_engine_plan_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    return engine_plan(engine, true, out, cap, need);
+}
+
+int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    return engine_plan(engine, false, out, cap, need);
+}
+
+// ---- memory ----
+
+int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    struct plm_report_refusal refusals[PLM_REFUSALS];
+    struct plm_buf buf;
+    plim_metrics m = {.struct_size = sizeof(m)};
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    plim_engine *e = (plim_engine *)(uintptr_t)engine;
+    const struct plm_core *core = engine->core;
+    plim_engine_metrics(engine, &m);
+    pthread_mutex_lock(&e->lock);
+    uint32_t n = e->n_refusals < PLM_REFUSALS ? (uint32_t)e->n_refusals : PLM_REFUSALS;
+    for (uint32_t i = 0; i < n; i++)
+        refusals[i] = e->refusals[(e->n_refusals - n + i) % PLM_REFUSALS];
+    pthread_mutex_unlock(&e->lock);
+    struct plm_report_device device = {.id = core->device_id,
+                                       .name = plm_device_caps(core->device)->name,
+                                       .plan = &core->profile.plan,
+                                       .foreign_bytes = core->profile.plan.foreign,
+                                       .blocks_total = (uint32_t)m.blocks_total,
+                                       .blocks_used = (uint32_t)m.blocks_used,
+                                       .blocks_cached = (uint32_t)m.blocks_cached,
+                                       .blocks_free = (uint32_t)m.blocks_free};
+    plm_ledger_read(core->ledger, &device.ledger);
+    struct plm_report_memory memory = {.ready = m.ready,
+                                       .sealed = m.sealed,
+                                       .devices = &device,
+                                       .n_devices = 1,
+                                       .running = m.running,
+                                       .waiting = m.waiting,
+                                       .preempted = m.preempted,
+                                       .refusals = refusals,
+                                       .n_refusals = n,
+                                       .allocations_in_step = m.allocations_in_step,
+                                       .resizes = m.resizes,
+                                       .audit_excess = m.audit_excess};
+    plm_host_read(core->host, &memory.host);
+    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
+    plm_report_memory_json(&buf, &memory);
+    return buf_out(&buf, out, cap, need);
+}
+
+int plim_engine_host_charge(plim_engine *engine, int64_t bytes)
+{
+    if (engine == NULL || bytes < 0)
+        return PLIM_ERR_INVALID;
+    return plm_host_charge(engine->core->host, PLM_HOST_REQUEST, bytes);
+}
+
+void plim_engine_host_discharge(plim_engine *engine, int64_t bytes)
+{
+    if (engine != NULL && bytes > 0)
+        plm_host_discharge(engine->core->host, PLM_HOST_REQUEST, bytes);
+}

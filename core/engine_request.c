@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door: validate, render, tokenize, judge and queue a request, all on the caller's thread.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/base/random.h"
+#include "core/base/utf8.h"
+#include "core/engine_impl.h"
+
+#define STOP_BYTES_MAX   1024   // of one stop string; the longest tail that is held back
+#define BIAS_MAX         4096   // entries of logit_bias
+#define SALT_BYTES_MAX   1024   // of cache_salt
+#define BIAS_ABS_MAX     100.0f // the OpenAI range
+#define FIRST_OUTPUT_MAX 2048u  // tokens that a request reserves room for before it asks for more
+
+_Static_assert(sizeof(struct plm_sample_top) == sizeof(plim_logprob), "handed out as it is");
+_Static_assert((int)PLM_SAMPLE_TOP_MAX == (int)PLIM_TOP_LOGPROBS_MAX, "one limit");
+
+void plim_request_opts_init(plim_request_opts *opts)
+{
+    if (opts == NULL)
+        return;
+    *opts = (plim_request_opts){.struct_size = sizeof(*opts),
+                                .n = 1,
+                                .prompt_parse_special = 1,
+                                .temperature = 1.0f,
+                                .top_p = 1.0f,
+                                .repeat_penalty = 1.0f,
+                                .cache_prompt = 1};
+}
+
+// ---- validation ----
+
+static int check_range(plim_error *err, const char *param, float value, float lo, float hi)
+{
+    if (value >= lo && value <= hi) // false for NaN
+        return PLIM_OK;
+    return plm_error_set(err, PLIM_ERR_INVALID, param, "%s is %g; it must be between %g and %g",
+                         param, (double)value, (double)lo, (double)hi);
+}
+
+static int check_sampling(const plim_request_opts *o, plim_error *err)
+{
+    const struct {
+        const char *param;
+        float value, lo, hi;
+    } ranges[] = {
+        // A penalty of 0 would divide by it; beyond these bounds text is noise anyway.
+        {"temperature", o->temperature, 0.0f, 100.0f},
+        {"top_p", o->top_p, 0.0f, 1.0f},
+        {"min_p", o->min_p, 0.0f, 1.0f},
+        {"repeat_penalty", o->repeat_penalty, 0.01f, 100.0f},
+        {"frequency_penalty", o->frequency_penalty, -2.0f, 2.0f},
+        {"presence_penalty", o->presence_penalty, -2.0f, 2.0f},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        int r = check_range(err, ranges[i].param, ranges[i].value, ranges[i].lo, ranges[i].hi);
+        if (r != PLIM_OK)
+            return r;
+    }
+    if (o->top_logprobs > PLIM_TOP_LOGPROBS_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "top_logprobs",
+                             "top_logprobs is %u; the largest is %d", o->top_logprobs,
+                             PLIM_TOP_LOGPROBS_MAX);
+    return PLIM_OK;
+}
+
+static int check_lists(const struct plm_core *core, const plim_request_opts *o, plim_error *err)
+{
+    const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
+    char param[64];
+    if (o->n_logit_bias > BIAS_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "logit_bias",
+                             "logit_bias has %zu entries; the most are %d", o->n_logit_bias,
+                             BIAS_MAX);
+    for (size_t i = 0; i < o->n_logit_bias; i++) {
+        const plim_logit_bias *b = &o->logit_bias[i];
+        if (b->token < 0 || (uint32_t)b->token >= n_vocab)
+            return plm_error_set(err, PLIM_ERR_INVALID, "logit_bias",
+                                 "logit_bias names token %d; the vocabulary has %u", b->token,
+                                 n_vocab);
+        if (!(b->bias >= -BIAS_ABS_MAX && b->bias <= BIAS_ABS_MAX))
+            return plm_error_set(err, PLIM_ERR_INVALID, "logit_bias",
+                                 "the bias of token %d is %g; it must be between -100 and 100",
+                                 b->token, (double)b->bias);
+    }
+    if (o->n_stop > PLIM_STOP_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "stop", "stop has %zu strings; the most are %d",
+                             o->n_stop, PLIM_STOP_MAX);
+    for (size_t i = 0; i < o->n_stop; i++) {
+        snprintf(param, sizeof(param), "stop[%zu]", i);
+        if (o->stop[i].len == 0 || o->stop[i].len > STOP_BYTES_MAX)
+            return plm_error_set(err, PLIM_ERR_INVALID, param,
+                                 "a stop string must have 1 to %d bytes, this one has %zu",
+                                 STOP_BYTES_MAX, o->stop[i].len);
+        if (plm_utf8_valid_prefix(o->stop[i].ptr, o->stop[i].len) != o->stop[i].len)
+            return plm_error_set(err, PLIM_ERR_INVALID, param, "a stop string is not valid UTF-8");
+    }
+    if (o->cache_salt != NULL && strnlen(o->cache_salt, SALT_BYTES_MAX + 1) > SALT_BYTES_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "cache_salt",
+                             "cache_salt has more than %d bytes", SALT_BYTES_MAX);
+    return PLIM_OK;
+}
+
+static int check_opts(const struct plm_core *core, const plim_request_opts *o, plim_error *err)
+{
+    unsigned sources =
+        (o->chat_json != NULL) + (o->prompt != NULL) + (o->tokens != NULL || o->n_tokens > 0);
+    if (sources != 1)
+        return plm_error_set(err, PLIM_ERR_INVALID, "prompt",
+                             "exactly one of chat_json, prompt and tokens must be given");
+    if (o->n < 1 || o->n > PLIM_N_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "n", "n is %u; it must be between 1 and %d",
+                             o->n, PLIM_N_MAX);
+    if (o->max_tokens != 0 && o->min_tokens > o->max_tokens)
+        return plm_error_set(err, PLIM_ERR_INVALID, "min_tokens",
+                             "min_tokens is %u, more than max_tokens (%u)", o->min_tokens,
+                             o->max_tokens);
+    int r = check_sampling(o, err);
+    return r == PLIM_OK ? check_lists(core, o, err) : r;
+}
+
+// ---- building ----
+
+static void request_free(struct plim_request *request)
+{
+    struct plm_host *host = request->engine->core->host;
+    for (uint32_t i = 0; i < request->n; i++) {
+        plm_free(host, request->choices[i].seq.tokens);
+        plm_buf_finish(&request->choices[i].held);
+    }
+    plm_events_finish(&request->events);
+    plm_free(host, request->bias);
+    plm_free(host, request->stops);
+    plm_free(host, request);
+}
+
+void plm_request_unref(struct plim_request *request)
+{
+    if (atomic_fetch_sub(&request->refs, 1) == 1)
+        request_free(request);
+}
+
+static bool copy_lists(struct plim_request *request, const plim_request_opts *o)
+{
+    struct plm_host *host = request->engine->core->host;
+    size_t bytes = o->n_stop * sizeof(struct plm_slice);
+    for (size_t i = 0; i < o->n_stop; i++)
+        bytes += o->stop[i].len;
+    if (o->n_stop > 0) {
+        request->stops = plm_calloc(host, PLM_HOST_REQUEST, 1, bytes);
+        if (request->stops == NULL)
+            return false;
+        char *at = (char *)(request->stops + o->n_stop);
+        for (size_t i = 0; i < o->n_stop; i++) {
+            memcpy(at, o->stop[i].ptr, o->stop[i].len);
+            request->stops[i] = (struct plm_slice){at, o->stop[i].len};
+            at += o->stop[i].len;
+        }
+        request->n_stops = (uint32_t)o->n_stop;
+    }
+    if (o->n_logit_bias > 0) {
+        request->bias = plm_calloc(host, PLM_HOST_REQUEST, o->n_logit_bias, sizeof(*request->bias));
+        if (request->bias == NULL)
+            return false;
+        for (size_t i = 0; i < o->n_logit_bias; i++)
+            request->bias[i] =
+                (struct plm_sample_bias){o->logit_bias[i].token, o->logit_bias[i].bias};
+    }
+    return true;
+}
+
+static bool build_choices(struct plim_request *request, const plim_request_opts *o,
+                          const struct plm_tokens *prompt, uint32_t max_output)
+{
+    struct plm_core *core = request->engine->core;
+    const struct plm_prefix_extra salt = {
+        .tag = PLM_PREFIX_SALT,
+        .data = o->cache_salt,
+        .len = o->cache_salt != NULL ? (uint32_t)strlen(o->cache_salt) : 0};
+    const struct plm_prefix_root root =
+        plm_prefix_root(core->prefix, &salt, o->cache_salt != NULL ? 1 : 0);
+    uint32_t first = max_output < FIRST_OUTPUT_MAX ? max_output : FIRST_OUTPUT_MAX;
+    for (uint32_t i = 0; i < request->n; i++) {
+        struct plm_choice *c = &request->choices[i];
+        c->request = request;
+        c->index = i;
+        c->live = true;
+        c->max_output = max_output;
+        c->cap_tokens = (uint32_t)prompt->n + first;
+        c->seq.tokens = plm_calloc(core->host, PLM_HOST_REQUEST, c->cap_tokens, sizeof(int32_t));
+        if (c->seq.tokens == NULL)
+            return false;
+        memcpy(c->seq.tokens, prompt->ids, prompt->n * sizeof(int32_t));
+        c->seq.n_tokens = c->seq.n_prompt = (uint32_t)prompt->n;
+        c->seq.root = root;
+        c->seq.use_cache = core->opts.prefix_cache && o->cache_prompt;
+        c->seq.leader = i > 0 ? &request->choices[0].seq : NULL;
+        c->seq.owner = c;
+        plm_buf_init(&c->held, core->host, PLM_HOST_REQUEST);
+        plm_detok_init(&c->detok, core->tokenizer, true, false);
+    }
+    return true;
+}
+
+static void fill_params(struct plim_request *request, const plim_request_opts *o)
+{
+    request->params =
+        (struct plm_sample_params){.temperature = o->temperature,
+                                   .top_p = o->top_p,
+                                   .min_p = o->min_p,
+                                   .top_k = o->top_k,
+                                   .repeat_penalty = o->repeat_penalty,
+                                   .frequency_penalty = o->frequency_penalty,
+                                   .presence_penalty = o->presence_penalty,
+                                   .seed = o->has_seed ? o->seed : plm_random_seed(),
+                                   .bias = request->bias,
+                                   .n_bias = (uint32_t)o->n_logit_bias,
+                                   .logprobs = o->logprobs != 0 || o->top_logprobs > 0,
+                                   .top_logprobs = o->top_logprobs};
+    request->user = o->user;
+    request->min_tokens = o->min_tokens;
+    request->ignore_eos = o->ignore_eos != 0;
+}
+
+// NULL: no host memory.
+static struct plim_request *build(plim_engine *engine, const plim_request_opts *o,
+                                  const struct plm_tokens *prompt, uint32_t max_output)
+{
+    struct plm_host *host = engine->core->host;
+    struct plim_request *request = plm_calloc(
+        host, PLM_HOST_REQUEST, 1, sizeof(*request) + (size_t)o->n * sizeof(request->choices[0]));
+    if (request == NULL)
+        return NULL;
+    request->engine = engine;
+    atomic_init(&request->refs, 2);
+    if (plm_events_init(&request->events, host) != PLM_OK) {
+        plm_free(host, request);
+        return NULL;
+    }
+    request->n = request->n_live = o->n;
+    request->n_prompt = (uint32_t)prompt->n;
+    for (uint32_t i = 0; i < o->n; i++)
+        request->choices[i].held.host = host;
+    if (!copy_lists(request, o) || !build_choices(request, o, prompt, max_output)) {
+        request_free(request);
+        return NULL;
+    }
+    fill_params(request, o);
+    return request;
+}
+
+// ---- judging ----
+
+static int64_t host_bytes(const plim_request_opts *o, const struct plm_tokens *prompt)
+{
+    uint64_t output =
+        o->max_tokens != 0 && o->max_tokens < FIRST_OUTPUT_MAX ? o->max_tokens : FIRST_OUTPUT_MAX;
+    return (int64_t)(o->n * (sizeof(struct plm_choice) + 4 * (prompt->n + output)));
+}
+
+static int status_of(enum plm_verdict verdict, enum plm_admit_term term)
+{
+    if (term == PLM_ADMIT_CONTEXT)
+        return PLIM_ERR_CONTEXT;
+    if (term == PLM_ADMIT_QUEUE || term == PLM_ADMIT_QUEUE_TOKENS)
+        return PLIM_ERR_QUEUE_FULL;
+    return verdict == PLM_REFUSE_NEVER ? PLIM_ERR_NOMEM_NEVER : PLIM_ERR_NOMEM_NOW;
+}
+
+static void describe(const struct plm_admit_result *r, const struct plm_admit_request *request,
+                     uint32_t n_ctx, int status, plim_error *err)
+{
+    const char *term = plm_admit_term_name(r->term);
+    if (status == PLIM_ERR_CONTEXT)
+        plm_error_set(err, status, NULL,
+                      "the prompt has %u tokens and the output may take %u, but the context has %u",
+                      request->prompt_tokens, request->max_tokens, n_ctx);
+    else if (status == PLIM_ERR_QUEUE_FULL)
+        plm_error_set(err, status, NULL, "the queue is full: %lld of %lld (%s)",
+                      (long long)r->needed_bytes, (long long)r->limit_bytes, term);
+    else
+        plm_error_set(err, status, NULL, "the request needs %lld bytes and the limit is %lld (%s)",
+                      (long long)r->needed_bytes, (long long)r->limit_bytes, term);
+    if (err == NULL)
+        return;
+    err->retry_after_s = r->verdict == PLM_REFUSE_NOW ? r->retry_after_s : 0;
+    err->needed_bytes = r->needed_bytes;
+    err->limit_bytes = r->limit_bytes;
+    err->n_prompt_tokens = request->prompt_tokens;
+    err->n_ctx = status == PLIM_ERR_CONTEXT ? n_ctx : 0;
+    err->offer_prompt_tokens = r->offer.prompt_tokens;
+    err->offer_max_tokens = r->offer.max_tokens;
+    err->offer_n = r->offer.n;
+    snprintf(err->term, sizeof(err->term), "%s", term);
+}
+
+// Under the lock: counts and remembers a refusal.
+static void remember(plim_engine *engine, const struct plm_admit_result *r, int status)
+{
+    const struct plm_clock *clock = engine->core->clock;
+    engine->refusals[engine->n_refusals++ % PLM_REFUSALS] =
+        (struct plm_report_refusal){.wall_ns = clock->wall_ns(clock->ctx),
+                                    .never = r->verdict == PLM_REFUSE_NEVER,
+                                    .term = r->term,
+                                    .needed_bytes = r->needed_bytes,
+                                    .limit_bytes = r->limit_bytes,
+                                    .offer = r->offer};
+    if (status == PLIM_ERR_CONTEXT)
+        engine->rejected_context++;
+    else if (status == PLIM_ERR_QUEUE_FULL)
+        engine->rejected_queue++;
+    else if (status == PLIM_ERR_NOMEM_NEVER)
+        engine->rejected_never++;
+    else
+        engine->rejected_now++;
+}
+
+// Judges, and reserves a place in the queue where the answer is yes.
+static int judge(plim_engine *engine, const struct plm_admit_request *request,
+                 struct plm_admit_result *result, plim_error *err)
+{
+    struct plm_host_stats host;
+    plm_host_read(engine->core->host, &host);
+    pthread_mutex_lock(&engine->lock);
+    if (engine->draining || engine->stop) {
+        pthread_mutex_unlock(&engine->lock);
+        return plm_error_set(err, PLIM_ERR_CLOSED, NULL, "the engine takes no new requests");
+    }
+    struct plm_admit_state state = engine->state;
+    state.queued = engine->waiting;
+    state.queued_tokens = engine->waiting_tokens;
+    state.host_used = host.used_bytes;
+    plm_admit_door(&engine->limits, &state, request, result);
+    int status = PLIM_OK;
+    if (result->verdict == PLM_ADMIT || result->verdict == PLM_WAIT) {
+        engine->waiting++;
+        engine->waiting_tokens += request->prompt_tokens;
+        engine->active++;
+    } else {
+        status = status_of(result->verdict, result->term);
+        remember(engine, result, status);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (status != PLIM_OK)
+        describe(result, request, engine->limits.max_context, status, err);
+    return status;
+}
+
+// Gives a reserved place back.
+static void unreserve(plim_engine *engine, uint32_t prompt_tokens)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->waiting--;
+    engine->waiting_tokens -= prompt_tokens;
+    if (--engine->active == 0)
+        pthread_cond_broadcast(&engine->idle);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void enqueue(plim_engine *engine, struct plim_request *request)
+{
+    request->submit_ns = plm_now(engine->core->clock);
+    pthread_mutex_lock(&engine->lock);
+    // Arrival is what the lock says; choices of a request are in order between their neighbours.
+    uint64_t order = engine->next_order++ * PLIM_N_MAX;
+    for (uint32_t i = 0; i < request->n; i++)
+        request->choices[i].seq.order = order + i;
+    if (engine->inbox_tail != NULL)
+        engine->inbox_tail->inbox_next = request;
+    else
+        engine->inbox_head = request;
+    engine->inbox_tail = request;
+    pthread_cond_signal(&engine->wake);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
+                         const struct plm_tokens *prompt, plim_request **ret, plim_error *err)
+{
+    if (prompt->n == 0)
+        return plm_error_set(err, PLIM_ERR_INVALID, "prompt", "the prompt has no tokens");
+    const struct plm_admit_request ask = {
+        .prompt_tokens = prompt->n < UINT32_MAX ? (uint32_t)prompt->n : UINT32_MAX,
+        .max_tokens = o->max_tokens,
+        .n = o->n,
+        .host_bytes = host_bytes(o, prompt)};
+    struct plm_admit_result result;
+    int r = judge(engine, &ask, &result, err);
+    if (r != PLIM_OK)
+        return r;
+    struct plim_request *request = build(engine, o, prompt, result.max_tokens);
+    if (request == NULL) {
+        unreserve(engine, ask.prompt_tokens);
+        plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory is left for a request");
+        if (err != NULL) {
+            snprintf(err->term, sizeof(err->term), "host");
+            err->retry_after_s = 1;
+        }
+        return PLIM_ERR_NOMEM_HOST;
+    }
+    request->admit = ask;
+    *ret = request; // before the engine can deliver events to a reader
+    enqueue(engine, request);
+    return PLIM_OK;
+}
+
+int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim_request **ret,
+                        plim_error *err)
+{
+    plim_request_opts o;
+    if (engine == NULL || ret == NULL || opts == NULL ||
+        opts->struct_size < sizeof(opts->struct_size))
+        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
+                             "options were not initialised: call plim_request_opts_init()");
+    plim_request_opts_init(&o);
+    memcpy(&o, opts, opts->struct_size < sizeof(o) ? opts->struct_size : sizeof(o));
+    int r = check_opts(engine->core, &o, err);
+    if (r != PLIM_OK)
+        return r;
+    struct plm_tokens prompt;
+    plm_tokens_init(&prompt, engine->core->host);
+    r = plm_text_prompt(engine->core, &o, &prompt, err);
+    if (r == PLIM_OK)
+        r = submit_tokens(engine, &o, &prompt, ret, err);
+    plm_tokens_finish(&prompt);
+    return r;
+}
+
+void *plim_request_user(const plim_request *request)
+{
+    return request == NULL ? NULL : request->user;
+}
+
+void plim_request_cancel(plim_request *request)
+{
+    if (request == NULL)
+        return;
+    plim_engine *engine = request->engine;
+    pthread_mutex_lock(&engine->lock);
+    if (request->cancel == PLM_CANCEL_NONE) {
+        request->cancel = PLM_CANCEL_ASKED;
+        request->cancel_next = engine->cancels;
+        engine->cancels = request;
+        pthread_cond_signal(&engine->wake);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void plim_request_free(plim_request *request)
+{
+    if (request == NULL)
+        return;
+    plim_request_cancel(request);
+    plm_ready_remove(request);
+    plm_request_unref(request);
+}

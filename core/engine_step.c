@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step: take in what arrived, form a batch, ask the gate, run, sample, deliver.
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/engine_impl.h"
+
+// ---- ends ----
+
+static double seconds(int64_t from_ns, int64_t to_ns)
+{
+    return from_ns > 0 && to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0.0;
+}
+
+static void unlink_request(struct plim_engine *engine, struct plim_request *request)
+{
+    if (request->prev != NULL)
+        request->prev->next = request->next;
+    else
+        engine->requests = request->next;
+    if (request->next != NULL)
+        request->next->prev = request->prev;
+    request->prev = request->next = NULL;
+}
+
+// Off the list of cancels and out of the door's sums.
+static void account_end(struct plim_engine *engine, struct plim_request *request)
+{
+    pthread_mutex_lock(&engine->lock);
+    engine->active--;
+    if (!request->began) {
+        engine->waiting--;
+        engine->waiting_tokens -= request->n_prompt;
+    }
+    if (request->cancel == PLM_CANCEL_ASKED) {
+        struct plim_request **at = &engine->cancels;
+        while (*at != NULL && *at != request) // it may have been taken out already
+            at = &(*at)->cancel_next;
+        if (*at != NULL)
+            *at = request->cancel_next;
+    }
+    request->cancel = PLM_CANCEL_LATE;
+    if (engine->active == 0)
+        pthread_cond_broadcast(&engine->idle);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
+                          enum plim_finish finish, int32_t status, const plim_error *error)
+{
+    if (request->ended)
+        return;
+    request->ended = true;
+    for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
+        plm_sched_remove(engine->sched, &request->choices[i].seq);
+        request->choices[i].live = false;
+    }
+    const int64_t now = plm_now(engine->core->clock);
+    request->finish = (int32_t)finish;
+    request->status = status;
+    if (error != NULL)
+        request->error = *error;
+    request->queue_s = seconds(request->submit_ns, request->began ? request->admitted_ns : now);
+    request->prefill_s = seconds(request->admitted_ns, request->first_ns);
+    request->decode_s = seconds(request->first_ns, request->last_ns);
+    engine->counts.finished[finish]++;
+    if (request->began) {
+        plm_histogram_add(&engine->counts.e2e, seconds(request->submit_ns, now));
+        plm_histogram_add(&engine->counts.prefill, request->prefill_s);
+        plm_histogram_add(&engine->counts.decode, request->decode_s);
+    }
+    unlink_request(engine, request);
+    // What the door sees is true before the caller learns that the request is over.
+    account_end(engine, request);
+    plm_step_publish(engine);
+    request->next = engine->ended;
+    engine->ended = request;
+    plm_events_done(request);
+}
+
+void plm_step_bury(struct plim_engine *engine)
+{
+    while (engine->ended != NULL) {
+        struct plim_request *request = engine->ended;
+        engine->ended = request->next;
+        plm_request_unref(request);
+    }
+}
+
+static void fail(struct plim_engine *engine, struct plim_request *request, int status,
+                 const char *message)
+{
+    plim_error error;
+    plm_error_set(&error, status, NULL, "%s", message);
+    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, status, &error);
+}
+
+// ---- arrivals ----
+
+static void take_one(struct plim_engine *engine, struct plim_request *request)
+{
+    request->next = engine->requests;
+    request->prev = NULL;
+    if (engine->requests != NULL)
+        engine->requests->prev = request;
+    engine->requests = request;
+    for (uint32_t i = 0; i < request->n; i++)
+        plm_sched_add(engine->sched, &request->choices[i].seq);
+}
+
+static bool take_arrivals(struct plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    struct plim_request *request = engine->inbox_head, *cancel = engine->cancels;
+    engine->inbox_head = engine->inbox_tail = NULL;
+    engine->cancels = NULL;
+    pthread_mutex_unlock(&engine->lock);
+    bool any = request != NULL || cancel != NULL;
+    while (request != NULL) {
+        struct plim_request *next = request->inbox_next;
+        take_one(engine, request);
+        request = next;
+    }
+    while (cancel != NULL) {
+        struct plim_request *next = cancel->cancel_next;
+        plm_step_end_request(engine, cancel, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED, NULL);
+        cancel = next;
+    }
+    return any;
+}
+
+static void time_out(struct plim_engine *engine, int64_t now_ns)
+{
+    const int64_t limit_ns = (int64_t)engine->core->opts.queue_timeout_ms * 1000000;
+    struct plm_seq *head;
+    while (limit_ns > 0 && (head = plm_sched_queue_head(engine->sched)) != NULL) {
+        struct plim_request *request = ((struct plm_choice *)head)->request;
+        if (now_ns - request->submit_ns < limit_ns)
+            return;
+        plim_error error;
+        plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
+                      "the request waited %u ms in the queue and was not admitted",
+                      engine->core->opts.queue_timeout_ms);
+        memcpy(error.term, "queue", sizeof("queue"));
+        error.retry_after_s = plm_admit_retry_after(engine->waiting_tokens, engine->tokens_per_s);
+        plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
+    }
+}
+
+static void admitted(void *ctx, struct plm_seq *seq)
+{
+    struct plim_engine *engine = ctx;
+    struct plim_request *request = ((struct plm_choice *)seq)->request;
+    if (seq->leader != NULL)
+        return;
+    request->began = true;
+    request->admitted_ns = plm_now(engine->core->clock);
+    request->n_cached = seq->n_cached;
+    engine->counts.prompt_tokens += request->n_prompt;
+    engine->counts.cached_tokens += seq->n_cached;
+    if (seq->use_cache) {
+        engine->counts.prefix_queries += request->n_prompt;
+        engine->counts.prefix_hits += seq->n_cached;
+    }
+    plm_histogram_add(&engine->counts.queue, seconds(request->submit_ns, request->admitted_ns));
+    pthread_mutex_lock(&engine->lock);
+    engine->waiting--;
+    engine->waiting_tokens -= request->n_prompt;
+    pthread_mutex_unlock(&engine->lock);
+    // A failure shows when the first token can not be delivered either.
+    plm_events_admitted(request);
+}
+
+// ---- a batch ----
+
+static void gate_step(struct plim_engine *engine, const struct plm_batch *batch,
+                      struct plm_gate_result *ret)
+{
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(engine->core->pool, &pool);
+    // The blocks of this step are taken already; nothing has been written to them.
+    const struct plm_gate_step step = {.shape = batch->shape,
+                                       .prefill_rows = batch->prefill_rows,
+                                       .live_bytes = engine->live_bytes +
+                                                     (int64_t)(pool.used * pool.block_bytes),
+                                       .blocks_needed = 0,
+                                       .blocks_free = pool.free,
+                                       .blocks_cached = pool.cached};
+    plm_gate_check(&engine->gate, &step, ret);
+}
+
+static void refuse_step(struct plim_engine *engine, const struct plm_gate_result *gate)
+{
+    struct plm_seq *seq = plm_sched_youngest(engine->sched);
+    struct plim_request *request = ((struct plm_choice *)seq)->request;
+    plim_error error;
+    plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
+                  "the next step of this request needs %lld bytes and the limit is %lld",
+                  (long long)gate->needed_bytes, (long long)gate->limit_bytes);
+    error.needed_bytes = gate->needed_bytes;
+    error.limit_bytes = gate->limit_bytes;
+    error.retry_after_s = 1;
+    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
+}
+
+// Forms a batch that the gate lets pass. rows 0: nothing to run.
+static void form(struct plim_engine *engine, struct plm_batch *batch)
+{
+    const struct plm_sched_hook hook = {.admitted = admitted, .ctx = engine};
+    uint32_t rows_max = 0;
+    for (;;) {
+        struct plm_gate_result gate;
+        plm_sched_form(engine->sched, rows_max, &hook, batch);
+        struct plm_seq *stuck = plm_sched_stuck(engine->sched);
+        if (stuck != NULL) {
+            fail(engine, ((struct plm_choice *)stuck)->request, PLIM_ERR_NOMEM_NEVER,
+                 "the KV cache is smaller than this request alone");
+            continue;
+        }
+        if (batch->shape.rows == 0)
+            return;
+        gate_step(engine, batch, &gate);
+        struct plm_sched_stats stats;
+        switch (gate.answer) {
+        case PLM_GATE_GO: return;
+        case PLM_GATE_CUT:
+            if (gate.rows_max < batch->shape.rows) {
+                rows_max = gate.rows_max;
+                continue;
+            }
+            break;
+        case PLM_GATE_RECLAIM:
+            plm_sched_read(engine->sched, &stats);
+            if (stats.running > 1) {
+                plm_sched_preempt(engine->sched, plm_sched_youngest(engine->sched));
+                continue;
+            }
+            break;
+        case PLM_GATE_REFUSE: break;
+        }
+        refuse_step(engine, &gate);
+    }
+}
+
+static int run(struct plim_engine *engine, const struct plm_batch *batch, uint64_t *ret_logits)
+{
+    struct plm_core *core = engine->core;
+    const struct plm_forward forward = {
+        .shape = batch->shape,
+        .flags = batch->shape.logits_rows == 0 ? PLM_FORWARD_SKIP_HEAD : 0,
+        .workspace = core->workspace_addr,
+        .tokens = batch->tokens,
+        .pos = batch->pos,
+        .seq = batch->seq,
+        .slots = batch->slots,
+        .tables = batch->tables,
+        .table_stride = batch->table_stride,
+        .logits_rows = batch->logits_rows};
+    plm_device_step_begin(core->device);
+    int r = plm_core_forward(core, &forward, ret_logits);
+    plm_device_step_end(core->device);
+    return r;
+}
+
+// ---- sampling ----
+
+static int sample(struct plim_engine *engine, struct plm_choice *choice, const float *logits,
+                  struct plm_sample_out *out)
+{
+    const struct plim_request *request = choice->request;
+    const struct plm_seq *seq = &choice->seq;
+    struct plm_sample_in in = {.logits = logits,
+                               .params = &request->params,
+                               .prompt = seq->tokens,
+                               .n_prompt = seq->n_prompt,
+                               .output = seq->tokens + seq->n_prompt,
+                               .n_output = seq->n_tokens - seq->n_prompt,
+                               .choice = choice->index};
+    if (in.n_output < request->min_tokens) {
+        in.banned = engine->core->eog;
+        in.n_banned = engine->core->n_eog;
+    }
+    return plm_sampler_draw(engine->core->sampler, &in, out);
+}
+
+static void sample_rows(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits)
+{
+    for (uint32_t i = 0; i < batch->shape.logits_rows; i++) {
+        struct plm_choice *choice = (struct plm_choice *)batch->logits_seqs[i];
+        struct plm_sample_out out;
+        // An earlier row of this step may have ended the whole request.
+        if (!choice->live)
+            continue;
+        const float *row = plm_core_logits(engine->core, logits, i);
+        int r = row != NULL ? sample(engine, choice, row, &out) : PLM_ERR_LOST;
+        if (r == PLM_OK)
+            plm_step_token(engine, choice, &out, plm_now(engine->core->clock));
+        else if (r == PLM_ERR_LOST)
+            fail(engine, choice->request, PLIM_ERR_LOST, "the device was lost");
+        else
+            fail(engine, choice->request, PLIM_ERR_NUMERIC,
+                 "the model gave logits that are not finite numbers");
+    }
+}
+
+// A step that failed as a whole can not say whose fault it was: all that ran end.
+static void fail_running(struct plim_engine *engine, int status)
+{
+    struct plm_seq *seq;
+    while ((seq = plm_sched_running_at(engine->sched, 0)) != NULL)
+        fail(engine, ((struct plm_choice *)seq)->request, status, "the forward failed");
+}
+
+static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns, int64_t to_ns)
+{
+    if (tokens == 0 || to_ns <= from_ns)
+        return;
+    double rate = (double)tokens * 1e9 / (double)(to_ns - from_ns);
+    // Follows within about twenty steps: forecasts need the trend, not the last step.
+    engine->tokens_per_s =
+        engine->tokens_per_s > 0 ? 0.95 * engine->tokens_per_s + 0.05 * rate : rate;
+}
+
+bool plm_step(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_batch batch;
+    uint64_t logits = 0, before = engine->counts.generated_tokens;
+    bool arrived = take_arrivals(engine);
+    time_out(engine, now_ns);
+    form(engine, &batch);
+    if (batch.shape.rows == 0) {
+        atomic_store(&engine->last_step_ns, 0);
+        plm_step_publish(engine);
+        plm_step_bury(engine);
+        return arrived;
+    }
+    int64_t idle = 0;
+    atomic_compare_exchange_strong(&engine->last_step_ns, &idle, now_ns);
+    int r = run(engine, &batch, &logits);
+    if (r != PLM_OK) {
+        plm_logf(&engine->core->log, PLM_LOG_ERROR, "a forward of %u rows failed: %s",
+                 batch.shape.rows, plm_strstatus(r));
+        fail_running(engine, r);
+        plm_step_bury(engine);
+        return true;
+    }
+    plm_sched_commit(engine->sched);
+    sample_rows(engine, &batch, logits);
+    engine->counts.steps++;
+    int64_t end_ns = plm_now(engine->core->clock);
+    atomic_store(&engine->last_step_ns, end_ns);
+    measure(engine, engine->counts.generated_tokens - before, now_ns, end_ns);
+    plm_step_publish(engine);
+    plm_step_bury(engine);
+    return true;
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forwards that the stress loop asks for, and the memory it moves: struct plm_stress_ops over
+// the real model, device and pool.
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/engine_impl.h"
+
+// ---- forwards ----
+
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits)
+{
+    uint64_t value;
+    int r = plm_model_forward(core->model, core->device, forward, ret_logits);
+    if (r == PLM_OK)
+        r = plm_device_submit(core->device, &value);
+    // No limit: a step ends or the device is lost.
+    return r == PLM_OK ? plm_device_wait(core->device, value, -1) : r;
+}
+
+const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
+{
+    uint64_t bytes = 4ull * plm_model_facts(core->model)->n_vocab;
+    uint64_t addr = logits + bytes * i;
+    const float *host = plm_arena_host(core->workspace, addr);
+    if (host != NULL)
+        return host;
+    if (core->logits_row == NULL ||
+        plm_device_copy_out(core->device, core->logits_row, addr, bytes) != PLM_OK)
+        return NULL;
+    return core->logits_row;
+}
+
+// Host arrays of one forward of the stress, in one allocation.
+struct dummy {
+    int32_t *tokens, *pos, *seq, *logits_rows;
+    uint64_t *slots, *tables;
+    uint32_t stride;
+};
+
+static void *dummy_alloc(struct plm_core *core, const struct plm_shape *s, struct dummy *ret)
+{
+    uint64_t stride = plm_div_ceil(s->ctx, PLM_KV_BLOCK_TOKENS);
+    uint64_t words = s->rows + s->seqs * stride;
+    char *at = plm_calloc(core->host, PLM_HOST_OTHER, 1,
+                          words * 8 + 12ull * s->rows + 4ull * s->logits_rows);
+    if (at == NULL)
+        return NULL;
+    ret->stride = (uint32_t)stride;
+    ret->slots = (uint64_t *)(void *)at;
+    ret->tables = ret->slots + s->rows;
+    ret->tokens = (int32_t *)(void *)(at + words * 8);
+    ret->pos = ret->tokens + s->rows;
+    ret->seq = ret->pos + s->rows;
+    ret->logits_rows = ret->seq + s->rows;
+    return at;
+}
+
+// Spreads the rows over the sequences as struct plm_stress_step says. Blocks are dealt in turn and
+// repeat where the pool has fewer than the tables name.
+static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step, struct dummy *d)
+{
+    const struct plm_shape *s = &step->shape;
+    const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(core->pool, &pool);
+    for (uint64_t i = 0; i < (uint64_t)s->seqs * d->stride; i++)
+        d->tables[i] = plm_kv_pool_addr(core->pool, (uint32_t)(i % pool.total));
+    uint32_t row = 0;
+    for (uint32_t q = 0; q < s->seqs; q++) {
+        uint32_t n = 1;
+        if (step->flags & PLM_STRESS_EVEN)
+            n = s->rows / s->seqs + (q < s->rows % s->seqs);
+        else if (q == 0)
+            n = s->rows - (s->seqs - 1);
+        for (uint32_t i = 0; i < n; i++, row++) {
+            uint32_t pos = s->ctx - n + i;
+            d->tokens[row] = (int32_t)(row % n_vocab);
+            d->pos[row] = (int32_t)pos;
+            d->seq[row] = (int32_t)q;
+            d->slots[row] = d->tables[(uint64_t)q * d->stride + pos / PLM_KV_BLOCK_TOKENS];
+        }
+    }
+    for (uint32_t i = 0; i < s->logits_rows; i++)
+        d->logits_rows[i] = (int32_t)(s->rows - s->logits_rows + i);
+}
+
+// The most work that a request can ask of the sampler: all tokens sorted, 20 alternatives.
+static int sample_heaviest(struct plm_core *core, uint64_t logits, uint32_t rows,
+                           struct plm_error *err)
+{
+    const struct plm_sample_params params = {.temperature = 2.0f,
+                                             .top_p = 0.999999f,
+                                             .repeat_penalty = 1.1f,
+                                             .logprobs = true,
+                                             .top_logprobs = PLM_SAMPLE_TOP_MAX};
+    for (uint32_t i = 0; i < rows; i++) {
+        struct plm_sample_in in = {.logits = plm_core_logits(core, logits, i), .params = &params};
+        struct plm_sample_out out;
+        if (in.logits == NULL)
+            return plm_fail(err, PLM_ERR_LOST, "the device was lost while logits were read");
+        // Dummy tokens may drive a model anywhere; that its logits are finite is not asked here.
+        plm_sampler_draw(core->sampler, &in, &out);
+    }
+    return PLM_OK;
+}
+
+static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_error *err)
+{
+    struct plm_core *core = ctx;
+    struct dummy d;
+    void *memory = dummy_alloc(core, &step->shape, &d);
+    if (memory == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a stress step");
+    dummy_fill(core, step, &d);
+    const struct plm_forward forward = {
+        .shape = step->shape,
+        .flags = step->flags & PLM_STRESS_FEW_LAYERS ? PLM_FORWARD_FEW_LAYERS : 0,
+        .workspace = core->workspace_addr,
+        .tokens = d.tokens,
+        .pos = d.pos,
+        .seq = d.seq,
+        .slots = d.slots,
+        .tables = d.tables,
+        .table_stride = d.stride,
+        .logits_rows = d.logits_rows};
+    uint64_t logits = 0;
+    int r = plm_core_forward(core, &forward, &logits);
+    plm_free(core->host, memory);
+    if (r != PLM_OK)
+        return plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",
+                        step->shape.rows, step->shape.seqs, step->shape.ctx, plm_strstatus(r));
+    if ((step->flags & PLM_STRESS_SAMPLE) && logits != 0)
+        return sample_heaviest(core, logits, step->shape.logits_rows, err);
+    return PLM_OK;
+}
+
+// ---- memory ----
+
+static int read_device(void *ctx, struct plm_stress_reading *ret)
+{
+    struct plm_core *core = ctx;
+    struct plm_mem_info info;
+    struct plm_ledger_stats ledger;
+    struct plm_kv_pool_stats pool;
+    int r = plm_device_query_free(core->device, &info);
+    if (r != PLM_OK)
+        return r;
+    plm_ledger_read(core->ledger, &ledger);
+    plm_kv_pool_read(core->pool, &pool);
+    *ret = (struct plm_stress_reading){.T = (int64_t)info.total_bytes,
+                                       .F = (int64_t)info.free_bytes,
+                                       .O = ledger.held_bytes,
+                                       .K = (int64_t)pool.held_bytes,
+                                       .process_use = PLM_PLAN_UNKNOWN};
+    if (plm_device_caps(core->device)->reports_process_use)
+        ret->process_use = (int64_t)info.process_use_bytes;
+    for (uint32_t i = 0; i < info.n_cgroups && i < PLM_PLAN_CGROUPS_MAX; i++) {
+        const struct plm_cgroup *level = &info.cgroups[i];
+        ret->cgroups[ret->n_cgroups++] =
+            (struct plm_plan_cgroup){.limit = (int64_t)level->limit_bytes,
+                                     .current = (int64_t)level->current_bytes,
+                                     .reclaimable = (int64_t)level->reclaimable_bytes};
+    }
+    return PLM_OK;
+}
+
+static int kv_format(void *ctx, uint32_t slab_blocks, uint32_t max_blocks)
+{
+    struct plm_core *core = ctx;
+    int r = plm_kv_pool_resize(core->pool, 0, NULL);
+    return r == PLM_OK ? plm_kv_pool_format(core->pool, slab_blocks, max_blocks) : r;
+}
+
+static int kv_resize(void *ctx, uint32_t blocks, uint32_t *ret_blocks, int64_t *ret_failed_bytes)
+{
+    struct plm_core *core = ctx;
+    struct plm_kv_pool_stats pool;
+    uint64_t failed = 0;
+    int r = plm_kv_pool_resize(core->pool, blocks, &failed);
+    plm_kv_pool_read(core->pool, &pool);
+    *ret_blocks = pool.total;
+    *ret_failed_bytes = (int64_t)failed;
+    return r;
+}
+
+static int verify_slab(struct plm_core *core, uint64_t addr, uint64_t bytes, uint32_t seed,
+                       uint32_t *ret_wrong)
+{
+    const uint32_t zero = 0;
+    const struct plm_fill_args fill = {.dst = addr, .n_words = bytes / 4, .seed = seed};
+    // The counter lies at the start of the workspace, which is idle now.
+    const struct plm_verify_args verify = {
+        .src = addr, .n_words = bytes / 4, .count = core->workspace_addr, .seed = seed};
+    uint64_t value;
+    int r = plm_device_copy_in(core->device, core->workspace_addr, &zero, sizeof(zero));
+    if (r == PLM_OK)
+        r = plm_launch_fill(core->device, &fill);
+    if (r == PLM_OK)
+        r = plm_device_barrier(core->device);
+    if (r == PLM_OK)
+        r = plm_launch_verify(core->device, &verify);
+    if (r == PLM_OK)
+        r = plm_device_submit(core->device, &value);
+    if (r == PLM_OK)
+        r = plm_device_wait(core->device, value, -1);
+    if (r == PLM_OK)
+        r = plm_device_copy_out(core->device, ret_wrong, core->workspace_addr, sizeof(*ret_wrong));
+    return r;
+}
+
+static int kv_verify(void *ctx, struct plm_error *err)
+{
+    struct plm_core *core = ctx;
+    struct plm_kv_pool_stats pool;
+    uint32_t first, blocks;
+    plm_kv_pool_read(core->pool, &pool);
+    for (uint32_t i = 0; plm_kv_pool_slab(core->pool, i, &first, &blocks); i++) {
+        uint32_t wrong = 0;
+        int r = verify_slab(core, plm_kv_pool_addr(core->pool, first), blocks * pool.block_bytes,
+                            i + 1, &wrong);
+        if (r != PLM_OK)
+            return plm_fail(err, r, "slab %u of the KV cache could not be written: %s", i,
+                            plm_strstatus(r));
+        if (wrong != 0)
+            return plm_fail(
+                err, PLM_ERR_INTERNAL,
+                "slab %u of the KV cache does not keep what is written: %u words differ", i, wrong);
+    }
+    return PLM_OK;
+}
+
+static int take_ballast(void *ctx, int64_t bytes)
+{
+    struct plm_core *core = ctx;
+    plm_arena_destroy(core->ballast);
+    core->ballast = NULL;
+    if (bytes <= 0)
+        return PLM_OK;
+    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_BALLAST, 0,
+                             &core->ballast);
+    if (r == PLM_OK)
+        r = plm_arena_reserve(core->ballast, (uint64_t)bytes);
+    if (r != PLM_OK) {
+        plm_arena_destroy(core->ballast);
+        core->ballast = NULL;
+    }
+    return r;
+}
+
+static int empty_cache(void *ctx)
+{
+    struct plm_core *core = ctx;
+    struct plm_mem_info info;
+    uint64_t released;
+    return plm_device_empty_cache(core->device, &released, &info);
+}
+
+static int set_caps(void *ctx, const struct plm_plan_caps *caps)
+{
+    struct plm_core *core = ctx;
+    struct plm_shape shape = plm_caps_shape(caps);
+    int64_t bytes = plm_cost(plm_model_cost_table(core->model), &shape);
+    plm_arena_destroy(core->workspace);
+    core->workspace = NULL;
+    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WORKSPACE, 0,
+                             &core->workspace);
+    if (r == PLM_OK)
+        r = plm_arena_alloc(core->workspace, (uint64_t)bytes, PLM_COST_ALIGN,
+                            &core->workspace_addr);
+    core->workspace_bytes = bytes;
+    return r;
+}
+
+static void seal(void *ctx)
+{
+    struct plm_core *core = ctx;
+    plm_device_seal(core->device, true);
+}
+
+static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
+{
+    const struct plm_core *core = ctx;
+    const plim_progress p = {.stage = stage, .done = done, .total = total};
+    if (core->opts.progress != NULL)
+        core->opts.progress(core->opts.progress_ctx, &p);
+}
+
+// ---- the loop ----
+
+static int host_logits(struct plm_core *core, struct plm_error *err)
+{
+    if (plm_device_caps(core->device)->unified)
+        return PLM_OK;
+    core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
+                                  sizeof(float));
+    return core->logits_row != NULL
+               ? PLM_OK
+               : plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a row of logits");
+}
+
+int plm_core_profile(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_caps *caps = plm_device_caps(core->device);
+    const struct plm_model_facts *facts = plm_model_facts(core->model);
+    const plim_engine_opts *o = &core->opts;
+    const struct plm_stress_ops ops = {.ctx = core,
+                                       .read = read_device,
+                                       .run = run_step,
+                                       .kv_format = kv_format,
+                                       .kv_resize = kv_resize,
+                                       .kv_verify = kv_verify,
+                                       .ballast = take_ballast,
+                                       .empty_cache = empty_cache,
+                                       .set_caps = set_caps,
+                                       .seal = seal,
+                                       .progress = report};
+    const struct plm_profile_opts opts = {
+        .in = {.g = (int64_t)caps->granularity_bytes,
+               .context_bytes = (int64_t)caps->context_bytes,
+               .operator_limit = (int64_t)o->memory_limit_bytes,
+               .withheld = (int64_t)caps->withheld_bytes,
+               .unified = caps->unified,
+               .host_limit = (int64_t)o->host_limit_bytes,
+               .memory_fraction = o->memory_fraction,
+               .caps = {.batch_max_tokens = o->batch_max_tokens,
+                        .max_sequences = o->max_sequences,
+                        .max_context = o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train},
+               .block_bytes = (int64_t)plm_kv_block_bytes(&facts->groups[0]),
+               .max_slab_bytes = (int64_t)caps->max_slab_bytes,
+               .max_slabs = caps->max_slabs,
+               .prefix_cache_blocks = o->prefix_cache ? PLM_PLAN_UNKNOWN : 0,
+               .pinned_tokens = (int64_t)o->max_total_tokens},
+        .cost = plm_model_cost_table(core->model),
+        .clock = core->clock,
+        .log = &core->log,
+        .prove_full = o->prove_full != 0,
+        .host_pays = caps->unified};
+    int r = host_logits(core, err);
+    if (r != PLM_OK)
+        return r;
+    plm_ledger_phase(core->ledger, PLM_PHASE_STRESS);
+    return plm_profile_run(&opts, &ops, &core->profile, err);
+}

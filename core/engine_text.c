@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text and tokens of the public API, and what a model file says of itself.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/utf8.h"
+#include "core/engine_impl.h"
+#include "core/model/types.h"
+
+#define STR_(x) #x
+#define STR(x)  STR_(x)
+
+// The public codes are the core's.
+#define SAME(name) _Static_assert((int)PLIM_##name == (int)PLM_##name, #name)
+SAME(OK);
+SAME(ERR_INVALID);
+SAME(ERR_FORMAT);
+SAME(ERR_UNSUPPORTED);
+SAME(ERR_NOT_FOUND);
+SAME(ERR_IO);
+SAME(ERR_NOMEM_HOST);
+SAME(ERR_NOMEM_NEVER);
+SAME(ERR_NOMEM_NOW);
+SAME(ERR_OUT_OF_DEVICE);
+SAME(ERR_TOO_LARGE);
+SAME(ERR_LOST);
+SAME(ERR_SEALED);
+SAME(ERR_QUEUE_FULL);
+SAME(ERR_CONTEXT);
+SAME(ERR_CANCELLED);
+SAME(ERR_TIMEOUT);
+SAME(ERR_LIMIT);
+SAME(ERR_CLOSED);
+SAME(ERR_NUMERIC);
+SAME(ERR_INTERNAL);
+SAME(LOG_ERROR);
+SAME(LOG_DEBUG);
+
+const char *plim_strstatus(int status)
+{
+    return plm_strstatus(status);
+}
+
+const char *plim_version(void)
+{
+    return STR(PLIM_VERSION_MAJOR) "." STR(PLIM_VERSION_MINOR) "." STR(PLIM_VERSION_PATCH);
+}
+
+const char *plim_build_info(void)
+{
+#if defined(__clang__)
+    return "backends cpu, sim; clang " __clang_version__;
+#else
+    return "backends cpu, sim; gcc " __VERSION__;
+#endif
+}
+
+int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need)
+{
+    if (need != NULL)
+        *need = len;
+    size_t n = len < cap ? len : cap;
+    if (n > 0)
+        memcpy(out, text, n);
+    if (n < cap)
+        out[n] = '\0';
+    return len <= cap ? PLIM_OK : PLIM_ERR_LIMIT;
+}
+
+// ---- devices ----
+
+int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
+{
+    size_t total = 0;
+    struct plm_host *host = plm_host_create(0);
+    if (host == NULL)
+        return PLIM_ERR_NOMEM_HOST;
+    for (size_t b = 0; plm_backends[b] != NULL; b++) {
+        struct plm_device_desc descs[16];
+        size_t found = 0;
+        if (plm_backends[b]->enumerate(host, descs, 16, &found, NULL) != PLM_OK)
+            continue; // a driver that is not there is no device
+        for (size_t i = 0; i < found && i < 16; i++, total++) {
+            if (total >= cap)
+                continue;
+            snprintf(out[total].id, sizeof(out[total].id), "%.31s", descs[i].id);
+            snprintf(out[total].name, sizeof(out[total].name), "%.63s", descs[i].name);
+            out[total].total_bytes = descs[i].total_bytes;
+        }
+    }
+    plm_host_destroy(host);
+    if (n != NULL)
+        *n = total;
+    return PLIM_OK;
+}
+
+// ---- model ----
+
+void plim_engine_model(const plim_engine *engine, plim_model_info *ret)
+{
+    const struct plm_core *core = engine->core;
+    const struct plm_model_facts *f = plm_model_facts(core->model);
+    *ret = (plim_model_info){.n_params = f->n_params,
+                             .file_bytes = f->file_bytes,
+                             .n_vocab = f->n_vocab,
+                             .n_embd = f->n_embd,
+                             .n_layer = f->n_layer,
+                             .n_ctx_train = f->n_ctx_train,
+                             .n_ctx = engine->limits.max_context,
+                             .has_chat_template = core->chat != NULL,
+                             .adds_bos = plm_tokenizer_adds_bos(core->tokenizer),
+                             .bos = plm_tokenizer_bos(core->tokenizer),
+                             .eos = plm_tokenizer_eos(core->tokenizer)};
+    snprintf(ret->name, sizeof(ret->name), "%.127s",
+             f->name[0] != '\0' ? f->name : core->file_name);
+    snprintf(ret->arch, sizeof(ret->arch), "%.31s", f->arch);
+    snprintf(ret->type, sizeof(ret->type), "%.31s", plm_type_name(f->main_type));
+}
+
+// ---- tokens ----
+
+static int encode(const struct plm_core *core, const char *text, size_t len, bool add_special,
+                  bool parse_special, const char *param, struct plm_tokens *ret, plim_error *err)
+{
+    struct plm_error why = {0};
+    unsigned flags =
+        (add_special ? PLM_ENCODE_ADD_SPECIAL : 0) | (parse_special ? PLM_ENCODE_PARSE_SPECIAL : 0);
+    int r = plm_tokenizer_encode(core->tokenizer, (struct plm_slice){text, len}, flags, ret, &why);
+    if (r == PLM_OK)
+        return PLIM_OK;
+    plm_error_out(err, r, &why);
+    if (err != NULL)
+        snprintf(err->param, sizeof(err->param), "%s", param);
+    return r;
+}
+
+static int check_ids(const struct plm_core *core, const int32_t *ids, size_t n, const char *param,
+                     plim_error *err)
+{
+    // Ids without a text are allowed where the matrix has a row for them.
+    uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
+            return plm_error_set(err, PLIM_ERR_INVALID, param,
+                                 "token %zu is %d; the vocabulary has %u", i, ids[i], n_vocab);
+    }
+    return PLIM_OK;
+}
+
+int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool add_special,
+                  bool parse_special, int32_t *ids, size_t cap, size_t *n, plim_error *err)
+{
+    if (engine == NULL || (text == NULL && len > 0))
+        return plm_error_set(err, PLIM_ERR_INVALID, "text", "there is no text");
+    struct plm_tokens tokens;
+    plm_tokens_init(&tokens, engine->core->host);
+    int r = encode(engine->core, text, len, add_special, parse_special, "text", &tokens, err);
+    if (r == PLIM_OK) {
+        if (n != NULL)
+            *n = tokens.n;
+        size_t stored = tokens.n < cap ? tokens.n : cap;
+        if (stored > 0)
+            memcpy(ids, tokens.ids, stored * sizeof(*ids));
+        if (tokens.n > cap)
+            r = plm_error_set(err, PLIM_ERR_LIMIT, NULL, "the text has %zu tokens, room is for %zu",
+                              tokens.n, cap);
+    }
+    plm_tokens_finish(&tokens);
+    return r;
+}
+
+int plim_detokenize(const plim_engine *engine, const int32_t *ids, size_t n, char *out, size_t cap,
+                    size_t *need, plim_error *err)
+{
+    if (engine == NULL || (ids == NULL && n > 0))
+        return plm_error_set(err, PLIM_ERR_INVALID, "tokens", "there are no tokens");
+    int r = check_ids(engine->core, ids, n, "tokens", err);
+    if (r != PLIM_OK)
+        return r;
+    struct plm_detok detok;
+    struct plm_buf text;
+    plm_buf_init(&text, engine->core->host, PLM_HOST_REQUEST);
+    plm_detok_init(&detok, engine->core->tokenizer, false, true);
+    for (size_t i = 0; i < n; i++)
+        plm_detok_push(&detok, ids[i], &text);
+    plm_detok_flush(&detok, &text);
+    if (text.failed)
+        r = plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for the text");
+    else
+        r = plm_text_out(text.data, text.len, out, cap, need);
+    plm_buf_finish(&text);
+    return r;
+}
+
+int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, size_t cap, size_t *need)
+{
+    if (engine == NULL || check_ids(engine->core, &id, 1, NULL, NULL) != PLIM_OK)
+        return PLIM_ERR_INVALID;
+    struct plm_slice piece = plm_tokenizer_piece(engine->core->tokenizer, id);
+    return plm_text_out(piece.ptr, piece.len, out, cap, need);
+}
+
+// ---- prompts ----
+
+// Text that a user wrote never becomes a control token; the template brings BOS itself.
+static int encode_chat(const struct plm_core *core, const plim_request_opts *o,
+                       struct plm_tokens *ret, plim_error *err)
+{
+    struct plm_render render;
+    struct plm_error why = {0};
+    int r = plm_text_render(core, o->chat_json, o->chat_json_len, &render, err);
+    if (r != PLIM_OK)
+        return r;
+    r = plm_tokenizer_encode_spans(
+        core->tokenizer, (struct plm_slice){render.text.data, render.text.len}, render.spans,
+        render.n_spans, PLM_ENCODE_PARSE_SPECIAL, ret, &why);
+    plm_render_finish(&render);
+    return r == PLM_OK ? PLIM_OK : plm_error_out(err, r, &why);
+}
+
+int plm_text_prompt(const struct plm_core *core, const plim_request_opts *o, struct plm_tokens *ret,
+                    plim_error *err)
+{
+    if (o->chat_json != NULL)
+        return encode_chat(core, o, ret, err);
+    if (o->prompt != NULL)
+        return encode(core, o->prompt, o->prompt_len, true, o->prompt_parse_special != 0, "prompt",
+                      ret, err);
+    int r = check_ids(core, o->tokens, o->n_tokens, "prompt", err);
+    if (r != PLIM_OK)
+        return r;
+    if (plm_tokens_append(ret, o->tokens, o->n_tokens) != PLM_OK)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "prompt", "no host memory for the prompt");
+    return PLIM_OK;
+}
