@@ -81,7 +81,7 @@ VEC_FN void mm_block_q6(const int rows, const struct mm_tile *t, uint32_t b, vf 
     const uint8_t *xd = t->x + PLM_ACT_Q8_D(t->n_in) + b * 4;
     const uint64_t ld = t->x_bytes;
     vf sum[VEC_TILE];
-    EACH_ROW sum[r] = vf_set1(0); // for compilers that do not see that h starts at 0
+    EACH_ROW sum[r] = d;
     VEC_UNROLL for (int h = 0; h < 2; h++)
     {
         const uint8_t *x = t->x + (uint64_t)b * 32 + h * 16;
