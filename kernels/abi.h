@@ -41,19 +41,21 @@ enum plm_act {
     PLM_ACT_Q8 = 1,  // see below
 };
 
-// Activations in 8 bits, blocks of 32: x[i] ~ d[i/32] * q[i]. One row is
-//   int8 q[n_in], float32 d[n_in/32], int16 s[n_in/32][2], float32 ds[n_in/32]
+// Activations in 8 bits, blocks of 32: x[i] ~ d[i/32] * q[i]. One row is n_in/32 records of 44
+// bytes
+//   int8 q[32], float32 d, int16 s[2], float32 ds
 // at a stride of PLM_ACT_Q8_ROW_BYTES. With a = max|x| over the block: d = a / 127 and
 // q = x * (127 / a) rounded to nearest, ties to even, so |q| <= 127; s = sums of q over the two
 // halves of 16, which turn unsigned dot products into signed ones exactly; ds = d * (s[0] + s[1]),
 // for weights with an offset. A block with a < 1e-30 is all zero; one with an infinity or a NaN has
 // d = ds = NaN and q = s = 0, so that it cannot pass unnoticed. n_in is a multiple of 32; rows
-// start 64-byte aligned.
+// start 64-byte aligned. (One record per block, because a product needs one pointer per row then.)
 #define PLM_ACT_Q8_BLOCK           32
+#define PLM_ACT_Q8_BLOCK_BYTES     44
+#define PLM_ACT_Q8_D               32 // byte offset of d in a record
+#define PLM_ACT_Q8_S               36
+#define PLM_ACT_Q8_DS              40
 #define PLM_ACT_Q8_ROW_BYTES(n_in) ((((uint64_t)(n_in) / 32 * 44) + 63) / 64 * 64)
-#define PLM_ACT_Q8_D(n_in)         ((uint64_t)(n_in))           // byte offset of d in a row
-#define PLM_ACT_Q8_S(n_in)         ((uint64_t)(n_in) / 32 * 36) // of s
-#define PLM_ACT_Q8_DS(n_in)        ((uint64_t)(n_in) / 32 * 40) // of ds
 #define PLM_ACT_ROW_BYTES(act, n_in)                                                               \
     ((act) == PLM_ACT_Q8 ? PLM_ACT_Q8_ROW_BYTES(n_in) : (uint64_t)(n_in)*4)
 

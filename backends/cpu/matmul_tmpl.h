@@ -36,38 +36,35 @@ VEC_FN void mm_block(uint32_t type, const int rows, const struct mm_tile *t, uin
                      vf mw, vf *acc)
 {
     const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
-    const uint8_t *x = t->x + (uint64_t)b * 32;
-    const uint8_t *xd = t->x + PLM_ACT_Q8_D(t->n_in) + b * 4;
-    const uint8_t *xs = t->x + PLM_ACT_Q8_S(t->n_in) + b * 4;
-    const uint8_t *xds = t->x + PLM_ACT_Q8_DS(t->n_in) + b * 4;
+    const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
     vi dot[VEC_TILE];
     if (type == PLM_TYPE_Q8_0) {
         const uint32_t bias = HALF_BIAS(-128, -128);
-        EACH_ROW dot[r] = vd8_start(bias, xs + r * ld);
+        EACH_ROW dot[r] = vd8_start(bias, x + r * ld + PLM_ACT_Q8_S);
         VEC_UNROLL for (int line = 0; line < 8; line++)
         {
             vi codes = vi_load(q + line * 64);
             EACH_ROW dot[r] = vd8_dot(dot[r], codes, x + r * ld + line * 4);
         }
-        EACH_ROW dot[r] = vd8_end(dot[r], bias, xs + r * ld);
+        EACH_ROW dot[r] = vd8_end(dot[r], bias, x + r * ld + PLM_ACT_Q8_S);
     } else {
         const uint32_t bias = type == PLM_TYPE_Q4_0 ? HALF_BIAS(-8, -8) : 0;
-        EACH_ROW dot[r] = vd4_start(bias, xs + r * ld);
+        EACH_ROW dot[r] = vd4_start(bias, x + r * ld + PLM_ACT_Q8_S);
         MM_LINES_4(x + r * ld)
-        EACH_ROW dot[r] = vd4_end(dot[r], bias, xs + r * ld);
+        EACH_ROW dot[r] = vd4_end(dot[r], bias, x + r * ld + PLM_ACT_Q8_S);
     }
     EACH_ROW
     {
         float dx;
-        memcpy(&dx, xd + r * ld, 4);
+        memcpy(&dx, x + r * ld + PLM_ACT_Q8_D, 4);
         acc[r] = vf_fma(vf_from_i(dot[r]), vf_mul(dw, vf_set1(dx)), acc[r]);
     }
     if (type == PLM_TYPE_Q4_1 || type == PLM_TYPE_Q4_K)
         EACH_ROW
         {
             float ds;
-            memcpy(&ds, xds + r * ld, 4);
+            memcpy(&ds, x + r * ld + PLM_ACT_Q8_DS, 4);
             acc[r] = vf_fma(mw, vf_set1(ds), acc[r]);
         }
 }
@@ -77,34 +74,32 @@ VEC_FN void mm_block_q6(const int rows, const struct mm_tile *t, uint32_t b, vf 
                         vf *acc)
 {
     const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
-    const uint8_t *xs = t->x + PLM_ACT_Q8_S(t->n_in) + b * 4;
-    const uint8_t *xd = t->x + PLM_ACT_Q8_D(t->n_in) + b * 4;
+    const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
     vf sum[VEC_TILE];
     EACH_ROW sum[r] = d;
     VEC_UNROLL for (int h = 0; h < 2; h++)
     {
-        const uint8_t *x = t->x + (uint64_t)b * 32 + h * 16;
         const uint32_t bias = h == 0 ? HALF_BIAS(-32, 0) : HALF_BIAS(0, -32);
         vi dot[VEC_TILE], high = vi_load(q + 256 + h * 64);
-        EACH_ROW dot[r] = vd6_start(bias, xs + r * ld);
+        EACH_ROW dot[r] = vd6_start(bias, x + r * ld + PLM_ACT_Q8_S);
         VEC_UNROLL for (int line = 0; line < 4; line++)
         {
             vi low = vi_and(vi_shr(vi_load(q + line * 64), h * 4), 0x0f0f0f0fu);
             vi top = line < 2 ? vi_shl(high, 4 - line * 2) : vi_shr(high, line * 2 - 4);
             vi codes = vi_or(low, vi_and(top, 0x30303030u));
-            EACH_ROW dot[r] = vd6_dot(dot[r], codes, x + r * ld + line * 4);
+            EACH_ROW dot[r] = vd6_dot(dot[r], codes, x + r * ld + h * 16 + line * 4);
         }
         EACH_ROW
         {
-            vf f = vf_from_i(vd6_end(dot[r], bias, xs + r * ld));
+            vf f = vf_from_i(vd6_end(dot[r], bias, x + r * ld + PLM_ACT_Q8_S));
             sum[r] = h == 0 ? vf_mul(f, sc0) : vf_fma(f, sc1, sum[r]);
         }
     }
     EACH_ROW
     {
         float dx;
-        memcpy(&dx, xd + r * ld, 4);
+        memcpy(&dx, x + r * ld + PLM_ACT_Q8_D, 4);
         acc[r] = vf_fma(sum[r], vf_mul(d, vf_set1(dx)), acc[r]);
     }
 }
@@ -216,52 +211,56 @@ VEC_FN void mm_store(const struct plm_matmul_args *a, const int rows, uint32_t r
     }
 }
 
-VEC_FN void mm_tile(uint32_t type, bool q8, const int rows, const struct plm_matmul_args *a,
-                    struct mm_tile *t, uint32_t row, uint32_t o)
-{
-    vf acc[VEC_TILE];
-    t->x = PLM_PTR(const uint8_t, a->x) + row * t->x_bytes;
-    if (q8)
-        mm_tile_q8(type, rows, t, acc);
-    else if (type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16)
-        mm_tile_plain(type, rows, t, acc);
-    else
-        mm_tile_decoded(type, rows, t, acc);
-    mm_store(a, rows, row, o, acc);
-}
-
-// Rows [row, end) of one panel.
-VEC_FN void mm_panel(uint32_t type, bool q8, const struct plm_matmul_args *a, struct mm_tile *t,
-                     uint32_t panel, uint32_t row, uint32_t end)
+// `rows` rows from `row` on times panels [begin, end).
+VEC_FN void mm_rows(uint32_t type, bool q8, const int rows, const struct plm_matmul_args *a,
+                    struct mm_tile *t, uint32_t row, uint32_t begin, uint32_t end)
 {
     const struct plm_panel p = plm_panel_of(type, a->n_in);
-    const uint8_t *base = PLM_PTR(const uint8_t, a->weight) + panel * p.panel_bytes;
     const uint32_t lane_bytes = p.block != 1 ? 4 : p.quant_bytes / PLM_PANEL_ROWS;
-    for (t->lane = 0; t->lane < PLM_PANEL_ROWS; t->lane += VL) {
-        uint32_t o = panel * PLM_PANEL_ROWS + t->lane, r = row;
-        if (o >= a->n_out)
-            break;
-        t->scales = base;
-        t->quants = base + p.quant_offset + t->lane * lane_bytes;
-        for (; end - r >= VEC_TILE; r += VEC_TILE)
-            mm_tile(type, q8, VEC_TILE, a, t, r, o);
-#if VEC_TILE > 4
-        if (end - r >= 4) {
-            mm_tile(type, q8, 4, a, t, r, o);
-            r += 4;
+    t->x = PLM_PTR(const uint8_t, a->x) + row * t->x_bytes;
+    for (uint32_t panel = begin; panel < end; panel++) {
+        t->scales = PLM_PTR(const uint8_t, a->weight) + panel * p.panel_bytes;
+        for (t->lane = 0; t->lane < PLM_PANEL_ROWS; t->lane += VL) {
+            const uint32_t o = panel * PLM_PANEL_ROWS + t->lane;
+            vf acc[VEC_TILE];
+            if (o >= a->n_out)
+                break;
+            t->quants = t->scales + p.quant_offset + t->lane * lane_bytes;
+            if (q8)
+                mm_tile_q8(type, rows, t, acc);
+            else if (type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16)
+                mm_tile_plain(type, rows, t, acc);
+            else
+                mm_tile_decoded(type, rows, t, acc);
+            mm_store(a, rows, row, o, acc);
         }
-#endif
-        if (end - r >= 2) {
-            mm_tile(type, q8, 2, a, t, r, o);
-            r += 2;
-        }
-        if (end - r >= 1)
-            mm_tile(type, q8, 1, a, t, r, o);
     }
+}
+
+// Rows [row, last) times panels [begin, end), in register tiles.
+VEC_FN void mm_range(uint32_t type, bool q8, const struct plm_matmul_args *a, struct mm_tile *t,
+                     uint32_t row, uint32_t last, uint32_t begin, uint32_t end)
+{
+    for (; last - row >= VEC_TILE; row += VEC_TILE)
+        mm_rows(type, q8, VEC_TILE, a, t, row, begin, end);
+#if VEC_TILE > 4
+    if (last - row >= 4) {
+        mm_rows(type, q8, 4, a, t, row, begin, end);
+        row += 4;
+    }
+#endif
+    if (last - row >= 2) {
+        mm_rows(type, q8, 2, a, t, row, begin, end);
+        row += 2;
+    }
+    if (last - row >= 1)
+        mm_rows(type, q8, 1, a, t, row, begin, end);
 }
 
 // Activations of so many rows stay in the second-level cache while the panels pass by.
 #define MM_CHUNK_BYTES (768u << 10)
+// So many bytes of panels stay in the first-level cache while the rows pass by.
+#define MM_GROUP_BYTES (24u << 10)
 
 VEC_FN void mm_panels(uint32_t type, bool q8, const struct plm_matmul_args *a, uint32_t begin,
                       uint32_t end)
@@ -272,11 +271,14 @@ VEC_FN void mm_panels(uint32_t type, bool q8, const struct plm_matmul_args *a, u
                         .quant_bytes = p.quant_bytes,
                         .n_in = a->n_in};
     uint64_t chunk = MM_CHUNK_BYTES / t.x_bytes / VEC_TILE * VEC_TILE;
+    uint64_t group = MM_GROUP_BYTES / p.panel_bytes;
     chunk = chunk < VEC_TILE ? VEC_TILE : chunk;
+    group = group < 1 ? 1 : group;
     for (uint32_t row = 0; row < a->rows; row += (uint32_t)chunk) {
         uint32_t last = a->rows - row < chunk ? a->rows : row + (uint32_t)chunk;
-        for (uint32_t panel = begin; panel < end; panel++)
-            mm_panel(type, q8, a, &t, panel, row, last);
+        for (uint32_t panel = begin; panel < end; panel += (uint32_t)group)
+            mm_range(type, q8, a, &t, row, last, panel,
+                     end - panel < group ? end : panel + (uint32_t)group);
     }
 }
 

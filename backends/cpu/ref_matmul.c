@@ -10,12 +10,13 @@ static float dot_q8(const struct plm_matmul_args *a, const struct plm_panel *p,
 {
     float acc = 0.0f;
     for (uint32_t b = 0; b < a->n_in / 32; b++) {
-        const int8_t *q = (const int8_t *)x + b * 32;
+        const uint8_t *record = x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
+        const int8_t *q = (const int8_t *)record;
         struct plm_row_block w;
         float dx, ds;
         plm_panel_read(a->type, p, panel, lane, b, &w);
-        memcpy(&dx, x + PLM_ACT_Q8_D(a->n_in) + b * 4, 4);
-        memcpy(&ds, x + PLM_ACT_Q8_DS(a->n_in) + b * 4, 4);
+        memcpy(&dx, record + PLM_ACT_Q8_D, 4);
+        memcpy(&ds, record + PLM_ACT_Q8_DS, 4);
         int32_t half[2] = {0, 0};
         for (uint32_t k = 0; k < 32; k++)
             half[k / 16] += w.q[k] * q[k];

@@ -11,7 +11,7 @@ void PLM_CPU_FN(quantize)(const void *args, uint32_t begin, uint32_t end, void *
         const float *x = PLM_PTR(const float, a->x) + (uint64_t)r * a->n;
         uint8_t *dst = PLM_PTR(uint8_t, a->dst) + r * PLM_ACT_Q8_ROW_BYTES(a->n);
         for (uint32_t b = 0; b < a->n / 32; b++)
-            plm_q8_store(dst, a->n, b, x + b * 32);
+            plm_q8_store(dst + b * PLM_ACT_Q8_BLOCK_BYTES, x + b * 32);
     }
 }
 
@@ -51,7 +51,7 @@ void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *
                 float y[32];
                 for (uint32_t i = 0; i < 32; i++)
                     y[i] = x[b * 32 + i] * factor * weight[b * 32 + i];
-                plm_q8_store(q8, a->n, b, y);
+                plm_q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, y);
             }
         }
     }
@@ -80,7 +80,7 @@ void PLM_CPU_FN(silu_mul)(const void *args, uint32_t begin, uint32_t end, void *
                 float y[32];
                 for (uint32_t i = 0; i < 32; i++)
                     y[i] = silu_mul(gate[b * 32 + i], up[b * 32 + i]);
-                plm_q8_store(q8, a->n, b, y);
+                plm_q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, y);
             }
         }
     }

@@ -9,8 +9,8 @@
 
 #define PLM_PTR(type, address) ((type *)(uintptr_t)(address))
 
-// Writes block b of a PLM_ACT_Q8 row of n elements from 32 floats.
-static inline void plm_q8_store(uint8_t *row, uint32_t n, uint32_t b, const float x[32])
+// Writes one record of PLM_ACT_Q8 from 32 floats.
+static inline void plm_q8_store(uint8_t *record, const float x[32])
 {
     // Bit patterns of magnitudes order like the magnitudes, with infinities and NaNs on top.
     uint32_t top = 0;
@@ -25,7 +25,7 @@ static inline void plm_q8_store(uint8_t *row, uint32_t n, uint32_t b, const floa
         d = a / 127.0f;
         inverse = 127.0f / a;
     }
-    int8_t *q = (int8_t *)row + b * 32;
+    int8_t *q = (int8_t *)record;
     int32_t sum[2] = {0, 0};
     if (inverse != 0.0f) {
         for (int h = 0; h < 2; h++)
@@ -39,11 +39,11 @@ static inline void plm_q8_store(uint8_t *row, uint32_t n, uint32_t b, const floa
     } else {
         memset(q, 0, 32);
     }
-    memcpy(row + PLM_ACT_Q8_D(n) + b * 4, &d, 4);
+    memcpy(record + PLM_ACT_Q8_D, &d, 4);
     int16_t s[2] = {(int16_t)sum[0], (int16_t)sum[1]};
-    memcpy(row + PLM_ACT_Q8_S(n) + b * 4, s, 4);
+    memcpy(record + PLM_ACT_Q8_S, s, 4);
     float ds = d * (float)(sum[0] + sum[1]);
-    memcpy(row + PLM_ACT_Q8_DS(n) + b * 4, &ds, 4);
+    memcpy(record + PLM_ACT_Q8_DS, &ds, 4);
 }
 
 #endif

@@ -24,7 +24,7 @@ VEC_FN vf vf_exp(vf x)
 }
 
 // plm_q8_store with the block in vectors.
-VEC_FN void q8_store(uint8_t *row, uint32_t n, uint32_t b, const vf x[Q8_PARTS])
+VEC_FN void q8_store(uint8_t *q, const vf x[Q8_PARTS])
 {
     vi most = vi_magnitude(x[0]);
     VEC_UNROLL for (int i = 1; i < Q8_PARTS; i++) most = vi_max(most, vi_magnitude(x[i]));
@@ -32,7 +32,6 @@ VEC_FN void q8_store(uint8_t *row, uint32_t n, uint32_t b, const vf x[Q8_PARTS])
     const float a = plm_bits_f32(top);
     float d = 0.0f, ds = 0.0f;
     int32_t sum[2] = {0, 0};
-    uint8_t *q = row + (uint64_t)b * 32;
     if (top < 0x7f800000u && a >= 1e-30f) {
         const vf inverse = vf_set1(127.0f / a);
         d = a / 127.0f;
@@ -44,9 +43,9 @@ VEC_FN void q8_store(uint8_t *row, uint32_t n, uint32_t b, const vf x[Q8_PARTS])
         d = ds = top >= 0x7f800000u ? plm_bits_f32(0x7fc00000u) : 0.0f;
     }
     int16_t s[2] = {(int16_t)sum[0], (int16_t)sum[1]};
-    memcpy(row + PLM_ACT_Q8_D(n) + b * 4, &d, 4);
-    memcpy(row + PLM_ACT_Q8_S(n) + b * 4, s, 4);
-    memcpy(row + PLM_ACT_Q8_DS(n) + b * 4, &ds, 4);
+    memcpy(q + PLM_ACT_Q8_D, &d, 4);
+    memcpy(q + PLM_ACT_Q8_S, s, 4);
+    memcpy(q + PLM_ACT_Q8_DS, &ds, 4);
 }
 
 void PLM_CPU_FN(quantize)(const void *args, uint32_t begin, uint32_t end, void *scratch)
@@ -59,7 +58,7 @@ void PLM_CPU_FN(quantize)(const void *args, uint32_t begin, uint32_t end, void *
         for (uint32_t b = 0; b < a->n / 32; b++) {
             vf v[Q8_PARTS];
             VEC_UNROLL for (int i = 0; i < Q8_PARTS; i++) v[i] = vf_load(x + b * 32 + i * VL);
-            q8_store(dst, a->n, b, v);
+            q8_store(dst + b * PLM_ACT_Q8_BLOCK_BYTES, v);
         }
     }
 }
@@ -115,7 +114,7 @@ VEC_FN void norm_row(const struct plm_rms_norm_args *a, uint32_t r)
                 uint32_t k = b * 32 + (uint32_t)(i * VL);
                 v[i] = vf_mul(vf_mul(vf_load(x + k), f), vf_load(weight + k));
             }
-            q8_store(q8, a->n, b, v);
+            q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, v);
         }
     }
 }
@@ -156,7 +155,7 @@ void PLM_CPU_FN(silu_mul)(const void *args, uint32_t begin, uint32_t end, void *
                     uint32_t k = b * 32 + (uint32_t)(i * VL);
                     v[i] = silu_vec(vf_load(gate + k), vf_load(up + k));
                 }
-                q8_store(q8, a->n, b, v);
+                q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, v);
             }
         }
     }

@@ -35,19 +35,20 @@ static void fill_q8(uint8_t *dst, uint32_t rows, uint32_t n, struct conf_rng *rn
         uint8_t *row = dst + r * PLM_ACT_Q8_ROW_BYTES(n);
         memset(row, 0xff, PLM_ACT_Q8_ROW_BYTES(n));
         for (uint32_t b = 0; b < n / 32; b++) {
+            uint8_t *record = row + b * PLM_ACT_Q8_BLOCK_BYTES;
             int16_t s[2] = {0, 0};
             bool extreme = conf_below(rng, 8) == 0; // all at the ends of the range
             for (uint32_t i = 0; i < 32; i++) {
                 int32_t q = (int32_t)conf_range(rng, 0, 254) - 127;
                 if (extreme)
                     q = q < 0 ? -127 : 127;
-                row[b * 32 + i] = (uint8_t)(int8_t)q;
+                record[i] = (uint8_t)(int8_t)q;
                 s[i / 16] = (int16_t)(s[i / 16] + q);
             }
             float d = fabsf(conf_normal(rng)) * 0.01f, ds = d * (float)(s[0] + s[1]);
-            memcpy(row + PLM_ACT_Q8_D(n) + b * 4, &d, 4);
-            memcpy(row + PLM_ACT_Q8_S(n) + b * 4, s, 4);
-            memcpy(row + PLM_ACT_Q8_DS(n) + b * 4, &ds, 4);
+            memcpy(record + PLM_ACT_Q8_D, &d, 4);
+            memcpy(record + PLM_ACT_Q8_S, s, 4);
+            memcpy(record + PLM_ACT_Q8_DS, &ds, 4);
         }
     }
 }

@@ -44,8 +44,9 @@ static double act_at(const struct plm_matmul_args *a, const uint8_t *x, uint32_t
         memcpy(&v, row + (uint64_t)i * 4, 4);
         return (double)v;
     }
-    memcpy(&v, row + PLM_ACT_Q8_D(a->n_in) + i / 32 * 4, 4);
-    return (double)v * (double)(int8_t)row[i];
+    row += i / 32 * PLM_ACT_Q8_BLOCK_BYTES;
+    memcpy(&v, row + PLM_ACT_Q8_D, 4);
+    return (double)v * (double)(int8_t)row[i % 32];
 }
 
 // The bound grows with the terms: n additions of rounded products, each within 2^-24 of the sum of
@@ -129,6 +130,7 @@ static bool quantize_near(struct conf_case *c)
     for (uint64_t i = 0; i < (uint64_t)a->rows * a->n; i++) {
         const uint8_t *row = q + i / a->n * PLM_ACT_Q8_ROW_BYTES(a->n);
         uint32_t k = (uint32_t)(i % a->n), b = k / 32;
+        const uint8_t *record = row + b * PLM_ACT_Q8_BLOCK_BYTES;
         const float *block = x + i / a->n * a->n + (uint64_t)b * 32;
         float d, ds, top = 0;
         int16_t s[2];
@@ -137,18 +139,19 @@ static bool quantize_near(struct conf_case *c)
         for (int j = 0; j < 32; j++) {
             bad = bad || !isfinite(block[j]);
             top = fabsf(block[j]) > top ? fabsf(block[j]) : top;
-            sum[j / 16] += (int8_t)row[b * 32 + (uint32_t)j];
+            sum[j / 16] += (int8_t)record[j];
         }
-        memcpy(&d, row + PLM_ACT_Q8_D(a->n) + b * 4, 4);
-        memcpy(s, row + PLM_ACT_Q8_S(a->n) + b * 4, 4);
-        memcpy(&ds, row + PLM_ACT_Q8_DS(a->n) + b * 4, 4);
-        double near = fabs((double)d * (int8_t)row[k] - (double)x[i]);
+        memcpy(&d, record + PLM_ACT_Q8_D, 4);
+        memcpy(s, record + PLM_ACT_Q8_S, 4);
+        memcpy(&ds, record + PLM_ACT_Q8_DS, 4);
+        double near = fabs((double)d * (int8_t)record[k % 32] - (double)x[i]);
         double step = top < 1e-30f ? 1e-30 : (double)top / 127.0 * 0.50001;
         bool ok = s[0] == sum[0] && s[1] == sum[1];
         ok = ok && (bad ? isnan(d) && isnan(ds) : near <= step && ds == d * (float)(s[0] + s[1]));
         if (!ok) {
             printf("FAIL %s: element %llu, %g as %d * %g, sums %d %d\n", c->label,
-                   (unsigned long long)i, (double)x[i], (int8_t)row[k], (double)d, s[0], s[1]);
+                   (unsigned long long)i, (double)x[i], (int8_t)record[k % 32], (double)d, s[0],
+                   s[1]);
             return false;
         }
     }
