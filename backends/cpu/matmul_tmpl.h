@@ -77,7 +77,7 @@ VEC_FN void mm_block_q6(const int rows, const struct mm_tile *t, uint32_t b, vf 
     const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
     vf sum[VEC_TILE];
-    EACH_ROW sum[r] = d;
+    EACH_ROW sum[r] = d; // for compilers that do not see that h starts at 0
     VEC_UNROLL for (int h = 0; h < 2; h++)
     {
         const uint32_t bias = h == 0 ? HALF_BIAS(-32, 0) : HALF_BIAS(0, -32);
