@@ -196,44 +196,60 @@ static uint64_t prompt_now(const struct plm_admit_limits *limits,
     return waits > starts ? waits : starts;
 }
 
+// Offers these numbers if the door itself would let them in.
+static bool offer(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                  const struct plm_admit_request *request, uint64_t prompt, uint64_t out,
+                  uint64_t n, struct plm_admit_offer *ret)
+{
+    struct plm_admit_request r = *request;
+    struct plm_admit_result check;
+    if (prompt == 0 || out == 0 || n == 0)
+        return false;
+    r.prompt_tokens = narrow(prompt);
+    r.max_tokens = narrow(out);
+    r.n = narrow(n);
+    if (prompt < request->prompt_tokens)
+        r.hit_used = 0; // its last hits may be cut off with it
+    judge(limits, state, &r, &check);
+    if (check.verdict != PLM_ADMIT && check.verdict != PLM_WAIT)
+        return false;
+    *ret = (struct plm_admit_offer){
+        .prompt_tokens = r.prompt_tokens, .max_tokens = r.max_tokens, .n = r.n};
+    return true;
+}
+
 // Shrinks output, then choices, then the prompt: what people would give up first.
 static void make_offer(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                        const struct plm_admit_request *request, struct plm_admit_offer *ret)
 {
-    struct plm_admit_request r = *request;
-    uint64_t total = longest(limits), n = least(r.n, limits->max_sequences);
-    if (total < 2 || n == 0)
+    uint64_t total = longest(limits), n = least(request->n, limits->max_sequences);
+    uint64_t wanted = request->max_tokens > 0 ? request->max_tokens : total;
+    if (total < 2)
         return;
     if (limits->queue_max == 0 && state->sequences < limits->max_sequences)
         n = least(n, limits->max_sequences - state->sequences);
-    uint64_t prompt = least(r.prompt_tokens, prompt_now(limits, state, n));
+    uint64_t prompt = least(request->prompt_tokens, prompt_now(limits, state, n));
     if (prompt == 0) {
         n = 1;
-        prompt = least(r.prompt_tokens, prompt_now(limits, state, n));
+        prompt = least(request->prompt_tokens, prompt_now(limits, state, n));
     }
-    uint64_t out = r.max_tokens > 0 ? r.max_tokens : total;
+    uint64_t out = wanted;
     if (prompt >= total) { // the prompt must give way: half of the room stays for the output
         out = least(out, total / 2);
         prompt = total - out;
     }
     uint64_t shared = prompt / TOKENS;
     n = least(n, limits->blocks_total > shared ? limits->blocks_total - shared : 0);
-    if (prompt == 0 || n == 0)
-        return;
     out = least(
         out, least(limits->max_context - prompt, largest_output(prompt, n, limits->blocks_total)));
-    r.prompt_tokens = narrow(prompt);
-    r.max_tokens = narrow(out);
-    r.n = narrow(n);
-    if (prompt < request->prompt_tokens)
-        r.hit_used = 0;
-    struct plm_admit_result check;
-    if (out == 0)
+    if (offer(limits, state, request, prompt, out, n, ret))
         return;
-    judge(limits, state, &r, &check);
-    if (check.verdict == PLM_ADMIT || check.verdict == PLM_WAIT)
-        *ret = (struct plm_admit_offer){
-            .prompt_tokens = r.prompt_tokens, .max_tokens = r.max_tokens, .n = r.n};
+    // One choice that ends within the blocks there are now needs none beyond them.
+    total = least(total, available(state, false) * TOKENS);
+    if (total < 2)
+        return;
+    prompt = least(request->prompt_tokens, total - 1);
+    offer(limits, state, request, prompt, least(wanted, total - prompt), 1, ret);
 }
 
 int32_t plm_admit_retry_after(uint64_t tokens, double tokens_per_s)

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/random.h"
+#include "core/plan/admit.h"
+
+#define MIB (INT64_C(1) << 20)
+
+static struct plm_admit_limits limits(void)
+{
+    return (struct plm_admit_limits){.max_context = 4096,
+                                     .max_sequences = 8,
+                                     .blocks_total = 1000,
+                                     .block_bytes = 1000,
+                                     .queue_max = 4,
+                                     .host_limit = 64 * MIB};
+}
+
+static struct plm_admit_state idle(const struct plm_admit_limits *l)
+{
+    return (struct plm_admit_state){.blocks_available = l->blocks_total};
+}
+
+static struct plm_admit_result door(const struct plm_admit_limits *l,
+                                    const struct plm_admit_state *s, struct plm_admit_request r)
+{
+    struct plm_admit_result ret;
+    plm_admit_door(l, s, &r, &ret);
+    return ret;
+}
+
+START_TEST(blocks_of_choices_share_the_prompt)
+{
+    ck_assert_uint_eq(plm_admit_blocks(0, 1, 1), 1);
+    ck_assert_uint_eq(plm_admit_blocks(15, 1, 1), 1);
+    ck_assert_uint_eq(plm_admit_blocks(16, 1, 1), 2);
+    ck_assert_uint_eq(plm_admit_blocks(32, 16, 4), 2 + 4);
+    ck_assert_uint_eq(plm_admit_blocks(33, 16, 4), 2 + 4 * 2);
+    ck_assert_uint_eq(plm_admit_blocks(UINT64_MAX, 1, 1), UINT64_MAX);
+    ck_assert_uint_eq(plm_admit_blocks(1, UINT64_MAX - 1, 1000), UINT64_MAX);
+}
+END_TEST
+
+START_TEST(an_idle_engine_admits)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    struct plm_admit_result r = door(&l, &s, (struct plm_admit_request){100, 50, 1, 0, 1000});
+    ck_assert_int_eq(r.verdict, PLM_ADMIT);
+    ck_assert_uint_eq(r.max_tokens, 50);
+    ck_assert_uint_eq(r.blocks_now, 7 + 1);
+    ck_assert_uint_eq(r.blocks_full, 10);
+    // An open end goes to the context, or to where memory ends.
+    r = door(&l, &s, (struct plm_admit_request){100, 0, 1, 0, 0});
+    ck_assert_uint_eq(r.max_tokens, 4096 - 100);
+    l.blocks_total = 20;
+    s = idle(&l);
+    r = door(&l, &s, (struct plm_admit_request){100, 0, 2, 0, 0});
+    ck_assert_int_eq(r.verdict, PLM_ADMIT);
+    ck_assert_uint_eq(r.max_tokens, (6 + 7) * 16 - 100);
+    ck_assert_uint_le(r.blocks_full, 20);
+    // A request that ends in its first block needs no second.
+    l.blocks_total = 1;
+    s = idle(&l);
+    ck_assert_int_eq(door(&l, &s, (struct plm_admit_request){10, 6, 1, 0, 0}).verdict, PLM_ADMIT);
+    ck_assert_int_eq(door(&l, &s, (struct plm_admit_request){10, 7, 1, 0, 0}).verdict,
+                     PLM_REFUSE_NEVER);
+}
+END_TEST
+
+START_TEST(never_names_its_term)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    struct plm_admit_result r = door(&l, &s, (struct plm_admit_request){4096, 1, 1, 0, 0});
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
+    ck_assert_int_eq(r.term, PLM_ADMIT_CONTEXT);
+    ck_assert_int_eq(r.needed_bytes, 4097);
+    ck_assert_int_eq(r.limit_bytes, 4096);
+    ck_assert_int_eq(r.retry_after_s, 0);
+    ck_assert_uint_eq(r.offer.max_tokens, 1);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 4095);
+    r = door(&l, &s, (struct plm_admit_request){4000, 500, 1, 0, 0});
+    ck_assert_uint_eq(r.offer.prompt_tokens, 4000);
+    ck_assert_uint_eq(r.offer.max_tokens, 96);
+    r = door(&l, &s, (struct plm_admit_request){100, 3000, 8, 0, 0});
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_eq(r.needed_bytes, (6 + 8 * 188) * 1000);
+    ck_assert_int_eq(r.limit_bytes, 1000 * 1000);
+    ck_assert_uint_eq(r.offer.n, 8);
+    ck_assert_uint_eq(r.offer.max_tokens, (6 + 994 / 8) * 16 - 100);
+    r = door(&l, &s, (struct plm_admit_request){100, 10, 9, 0, 0});
+    ck_assert_int_eq(r.term, PLM_ADMIT_SEQUENCES);
+    ck_assert_uint_eq(r.offer.n, 8);
+    r = door(&l, &s, (struct plm_admit_request){100, 10, 1, 0, 65 * MIB});
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
+    ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
+    // n x max_tokens that would overflow.
+    l.max_context = UINT32_MAX;
+    l.max_sequences = UINT32_MAX;
+    r = door(&l, &s, (struct plm_admit_request){1, UINT32_MAX - 1, UINT32_MAX, 0, 0});
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_gt(r.needed_bytes, INT64_C(1) << 60);
+}
+END_TEST
+
+START_TEST(busy_means_wait_and_a_full_queue_means_now)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    const struct plm_admit_request ask = {100, 50, 1, 0, 0};
+    s.sequences = 8;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    s.sequences = 2;
+    s.queued = 1; // nobody overtakes
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    s.queued = 4;
+    s.tokens_to_blocks = 100;
+    s.tokens_per_s = 40;
+    struct plm_admit_result r = door(&l, &s, ask);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE);
+    ck_assert_int_eq(r.retry_after_s, 3);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 0);
+    s.queued = 1;
+    s.queued_tokens = 450;
+    l.queue_tokens_max = 500;
+    r = door(&l, &s, ask);
+    ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE_TOKENS);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 50);
+    // No queue at all: what does not start now is refused, with what would start.
+    l = limits();
+    l.queue_max = 0;
+    s = idle(&l);
+    s.sequences = 1;
+    s.blocks_available = 6;
+    r = door(&l, &s, ask);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_eq(r.needed_bytes, 8000);
+    ck_assert_int_eq(r.limit_bytes, 6000);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 5 * 16);
+    // What others hold already costs nothing.
+    ck_assert_int_eq(door(&l, &s, (struct plm_admit_request){100, 50, 1, 2, 0}).verdict, PLM_ADMIT);
+    s.host_used = 64 * MIB - 10;
+    r = door(&l, &s, (struct plm_admit_request){16, 16, 1, 0, 11});
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
+}
+END_TEST
+
+START_TEST(the_lane_keeps_its_blocks)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    s.sequences = 1;
+    s.blocks_available = 20;
+    s.blocks_lane = 13;
+    const struct plm_admit_request ask = {100, 50, 1, 0, 0}; // 8 blocks
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(plm_admit_again(&l, &s, &ask, false), PLM_WAIT);
+    ck_assert_int_eq(plm_admit_again(&l, &s, &ask, true), PLM_ADMIT);
+    s.blocks_lane = 12;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_ADMIT);
+    s.blocks_lane = 100;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    s.sequences = 8;
+    ck_assert_int_eq(plm_admit_again(&l, &s, &ask, true), PLM_WAIT);
+}
+END_TEST
+
+START_TEST(every_offer_is_accepted)
+{
+    int offers = 0, nothing = 0;
+    for (uint32_t i = 0; i < 300000; i++) {
+        uint32_t r[16], key[2] = {8, 9};
+        for (uint32_t j = 0; j < 4; j++) {
+            uint32_t counter[4] = {i, j, 0, 0};
+            plm_philox4x32(counter, key, r + 4 * j);
+        }
+        struct plm_admit_limits l = {.max_context = 1 + r[0] % 5000,
+                                     .max_sequences = 1 + r[1] % 16,
+                                     .blocks_total = 1 + r[2] % (1u << (r[3] % 12)),
+                                     .block_bytes = 1 + r[3] % 1000,
+                                     .queue_max = r[4] % 4,
+                                     .queue_tokens_max = r[4] % 3 ? 0 : r[5] % 3000,
+                                     .host_limit = r[5] % 2 ? 1000 : 0};
+        struct plm_admit_state s = {.blocks_available = r[6] % (l.blocks_total + 1),
+                                    .blocks_lane = r[7] % 3 ? 0 : r[7] % 100,
+                                    .sequences = r[8] % (l.max_sequences + 1),
+                                    .queued = r[9] % 4,
+                                    .queued_tokens = r[9] % 2000,
+                                    .host_used = r[10] % 1000};
+        struct plm_admit_request ask = {.prompt_tokens = 1 + r[11] % 6000,
+                                        .max_tokens = r[12] % 4 ? r[12] % 6000 : 0,
+                                        .n = 1 + r[13] % 20,
+                                        .host_bytes = r[14] % 3 ? 0 : r[14] % 1200};
+        ask.hit_used = r[15] % 2 ? r[15] % (ask.prompt_tokens / 16 + 1) : 0;
+        struct plm_admit_result a = door(&l, &s, ask);
+        if (a.verdict == PLM_ADMIT || a.verdict == PLM_WAIT) {
+            ck_assert_uint_eq(a.offer.prompt_tokens, 0);
+            ck_assert_uint_ge(a.max_tokens, 1);
+            ck_assert_uint_le(a.blocks_full, l.blocks_total);
+            ck_assert_uint_le(ask.prompt_tokens + a.max_tokens, l.max_context);
+            continue;
+        }
+        ck_assert_int_gt(a.needed_bytes, a.limit_bytes);
+        ck_assert_int_ne(a.term, PLM_ADMIT_NONE);
+        ck_assert_int_eq(a.retry_after_s > 0, a.verdict == PLM_REFUSE_NOW);
+        if (a.offer.prompt_tokens == 0) {
+            nothing++;
+            // Then not even one token would be let in.
+            struct plm_admit_request one = {1, 1, 1, 0, ask.host_bytes};
+            struct plm_admit_result b = door(&l, &s, one);
+            ck_assert(b.verdict == PLM_REFUSE_NEVER || b.verdict == PLM_REFUSE_NOW);
+            continue;
+        }
+        offers++;
+        struct plm_admit_request offered = {a.offer.prompt_tokens, a.offer.max_tokens, a.offer.n, 0,
+                                            ask.host_bytes};
+        if (a.offer.prompt_tokens == ask.prompt_tokens)
+            offered.hit_used = ask.hit_used;
+        struct plm_admit_result b = door(&l, &s, offered);
+        ck_assert(b.verdict == PLM_ADMIT || b.verdict == PLM_WAIT);
+        ck_assert_uint_ge(a.offer.max_tokens, 1);
+        ck_assert_uint_le(a.offer.prompt_tokens, ask.prompt_tokens);
+        ck_assert_uint_le(a.offer.n, ask.n);
+    }
+    ck_assert_int_gt(offers, 50000);
+    ck_assert_int_gt(nothing, 1000);
+}
+END_TEST
+
+START_TEST(retry_after_is_bounded)
+{
+    ck_assert_int_eq(plm_admit_retry_after(0, 0), 1);
+    ck_assert_int_eq(plm_admit_retry_after(100, 0), 1);
+    ck_assert_int_eq(plm_admit_retry_after(100, 30), 4);
+    ck_assert_int_eq(plm_admit_retry_after(UINT64_MAX, 0.001), 600);
+    ck_assert_str_eq(plm_admit_term_name(PLM_ADMIT_QUEUE_TOKENS), "queue_tokens");
+    ck_assert_str_eq(plm_admit_term_name(PLM_ADMIT_LINE), "line");
+    ck_assert_str_eq(plm_admit_term_name(PLM_ADMIT_TERMS), "?");
+}
+END_TEST
+
+// ---- the gate ----
+
+static const struct plm_cost_table table = {
+    .n_buffers = 3,
+    .buffers = {{.name = "rows", .per_row = 1024},
+                {.name = "logits", .per_logits_row = 4096},
+                {.name = "tables", .per_seq_block = 8}},
+};
+
+static struct plm_gate gate_of(int64_t line_extra)
+{
+    struct plm_plan plan = {.in = {.caps = {512, 8, 4096}}};
+    struct plm_gate gate;
+    struct plm_shape worst = plm_caps_shape(&plan.in.caps);
+    plan.line = 1000000 + plm_cost(&table, &worst) + line_extra;
+    plm_gate_init(&gate, &plan, &table);
+    return gate;
+}
+
+static struct plm_gate_step worst_step(void)
+{
+    return (struct plm_gate_step){.shape = {512, 8, 8, 4096},
+                                  .prefill_rows = 505,
+                                  .live_bytes = 1000000,
+                                  .blocks_needed = 10,
+                                  .blocks_free = 4,
+                                  .blocks_cached = 6};
+}
+
+START_TEST(the_worst_planned_step_passes)
+{
+    struct plm_gate gate = gate_of(0);
+    struct plm_gate_step step = worst_step();
+    struct plm_gate_result r;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_GO);
+    step.blocks_needed = 11;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_RECLAIM);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_eq(r.needed_bytes, 11);
+    ck_assert_int_eq(r.limit_bytes, 10);
+}
+END_TEST
+
+START_TEST(what_crosses_the_line_is_cut_then_refused)
+{
+    struct plm_gate gate = gate_of(0);
+    struct plm_gate_step step = worst_step();
+    struct plm_gate_result r;
+    step.live_bytes += 1;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_CUT);
+    ck_assert_int_eq(r.term, PLM_ADMIT_LINE);
+    ck_assert_uint_eq(r.rows_max, 511);
+    step.live_bytes = 1000000 + 100 * 1024;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_uint_eq(r.rows_max, 412);
+    step.live_bytes = 1000000 + 473 * 1024; // 7 decode rows and 32 of the chunk are left
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_CUT);
+    ck_assert_uint_eq(r.rows_max, 39);
+    step.live_bytes += 1;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_REFUSE);
+    ck_assert_int_gt(r.needed_bytes, r.limit_bytes);
+    // A decode alone can not be cut.
+    step = worst_step();
+    step.shape.rows = 8;
+    step.prefill_rows = 0;
+    step.live_bytes = gate.line;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_REFUSE);
+    step.live_bytes = INT64_MAX;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_REFUSE);
+}
+END_TEST
+
+START_TEST(shapes_beyond_the_caps_do_not_pass)
+{
+    struct plm_gate gate = gate_of(1 << 30);
+    struct plm_gate_step step = worst_step();
+    struct plm_gate_result r;
+    step.shape.rows = 600;
+    step.prefill_rows = 593;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_CUT);
+    ck_assert_int_eq(r.term, PLM_ADMIT_ROWS);
+    ck_assert_uint_eq(r.rows_max, 512);
+    step = worst_step();
+    step.shape.ctx++;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_REFUSE);
+    ck_assert_int_eq(r.term, PLM_ADMIT_CONTEXT);
+    step = worst_step();
+    step.shape.seqs++;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.term, PLM_ADMIT_SEQUENCES);
+    step = worst_step();
+    step.shape.logits_rows++;
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_REFUSE);
+}
+END_TEST
+
+START_TEST(an_excess_raises_the_floor)
+{
+    struct plm_gate gate = gate_of(1 << 30);
+    struct plm_gate_step step = worst_step();
+    struct plm_gate_result r;
+    int64_t cost = plm_cost(&table, &step.shape);
+    ck_assert_int_eq(plm_gate_audit(&gate, &step.shape, cost), 0);
+    ck_assert_int_eq(gate.audit_excess, 0);
+    ck_assert_int_eq(plm_gate_audit(&gate, &step.shape, cost + 2048), 2048);
+    ck_assert_int_eq(gate.audit_excess, 1);
+    plm_gate_check(&gate, &step, &r);
+    ck_assert_int_eq(r.answer, PLM_GATE_CUT);
+    ck_assert_int_eq(r.term, PLM_ADMIT_WORKSPACE);
+    ck_assert_uint_eq(r.rows_max, 510);
+    // The same excess is not counted again.
+    ck_assert_int_eq(plm_gate_audit(&gate, &step.shape, cost + 2048), 0);
+}
+END_TEST
+
+// What passes the gate is within what was planned: planner(x) = admission(x).
+START_TEST(random_steps_stay_below_the_line)
+{
+    struct plm_gate gate = gate_of(0);
+    int answers[4] = {0};
+    for (uint32_t i = 0; i < 100000; i++) {
+        uint32_t r[8], key[2] = {1, 9};
+        for (uint32_t j = 0; j < 2; j++) {
+            uint32_t counter[4] = {i, j, 0, 0};
+            plm_philox4x32(counter, key, r + 4 * j);
+        }
+        struct plm_gate_step step = {
+            .shape = {1 + r[0] % 700, 1 + r[1] % 9, r[2] % 9, 1 + r[3] % 4200},
+            .live_bytes = r[4] % 3 ? 1000000 : 1000000 + r[5] % 600000,
+            .blocks_needed = r[6] % 20,
+            .blocks_free = r[7] % 10,
+            .blocks_cached = r[7] / 16 % 20};
+        step.prefill_rows = r[5] % (step.shape.rows + 1);
+        struct plm_gate_result a, b;
+        plm_gate_check(&gate, &step, &a);
+        answers[a.answer]++;
+        if (a.answer == PLM_GATE_GO) {
+            ck_assert_int_le(plm_cost(&table, &step.shape) + step.live_bytes, gate.line);
+            ck_assert_uint_le(step.shape.rows, 512);
+        } else if (a.answer == PLM_GATE_CUT) {
+            ck_assert_uint_lt(a.rows_max, step.shape.rows);
+            step.prefill_rows -= step.shape.rows - a.rows_max;
+            step.shape.rows = a.rows_max;
+            plm_gate_check(&gate, &step, &b);
+            ck_assert(b.answer == PLM_GATE_GO || b.answer == PLM_GATE_RECLAIM);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_gt(answers[i], 500);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("admit");
+    TCase *tc = tcase_create("all");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, blocks_of_choices_share_the_prompt);
+    tcase_add_test(tc, an_idle_engine_admits);
+    tcase_add_test(tc, never_names_its_term);
+    tcase_add_test(tc, busy_means_wait_and_a_full_queue_means_now);
+    tcase_add_test(tc, the_lane_keeps_its_blocks);
+    tcase_add_test(tc, every_offer_is_accepted);
+    tcase_add_test(tc, retry_after_is_bounded);
+    tcase_add_test(tc, the_worst_planned_step_passes);
+    tcase_add_test(tc, what_crosses_the_line_is_cut_then_refused);
+    tcase_add_test(tc, shapes_beyond_the_caps_do_not_pass);
+    tcase_add_test(tc, an_excess_raises_the_floor);
+    tcase_add_test(tc, random_steps_stay_below_the_line);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
