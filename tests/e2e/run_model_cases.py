@@ -63,6 +63,7 @@ def the_system_prompt_survives_a_reset():
         ready(t)
         first = ask(t, "Hello")
         t.line("/reset")
+        t.expect(r"forgotten\]\r\n> ")
         same(ask(t, "Hello")[:2], first[:2])
     with chat() as t:
         ready(t)
