@@ -158,40 +158,66 @@ static int start(plim_engine *engine, struct plm_error *err)
     return PLM_OK;
 }
 
+// Without its core and its scheduler yet.
+static plim_engine *engine_alloc(struct plm_core *core)
+{
+    plim_engine *engine = plm_calloc(core->host, PLM_HOST_OTHER, 1, sizeof(*engine));
+    if (engine == NULL)
+        return NULL;
+    if (init_locks(engine) != PLM_OK) {
+        plm_free(core->host, engine);
+        return NULL;
+    }
+    engine->core = core;
+    engine->manual = core->opts.manual_step != 0;
+    engine->ready_fd = -1;
+    plm_buf_init(&engine->text, core->host, PLM_HOST_SCHED);
+    init_counts(engine);
+    return engine;
+}
+
+static void engine_stop(plim_engine *engine);
+
+int plm_engine_create_on(struct plm_host *host, const plim_engine_opts *opts, plim_engine **ret,
+                         plim_error *err)
+{
+    struct plm_core *core;
+    struct plm_error why = {0};
+    int r = plm_core_create(host, opts, &core, &why);
+    if (r != PLM_OK)
+        return plm_error_out(err, r, &why);
+    plim_engine *engine = engine_alloc(core);
+    if (engine == NULL) {
+        plm_core_destroy(core);
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for an engine");
+    }
+    r = start(engine, &why);
+    if (r != PLM_OK) {
+        engine_stop(engine);
+        return plm_error_out(err, r, &why);
+    }
+    const plim_progress ready = {.stage = "ready", .done = 1, .total = 1};
+    if (opts->progress != NULL)
+        opts->progress(opts->progress_ctx, &ready);
+    *ret = engine;
+    return PLIM_OK;
+}
+
 int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err)
 {
     plim_engine_opts o;
-    struct plm_core *core;
-    struct plm_error why = {0};
     int r = plm_opts_read(opts, &o, err);
     if (r != PLIM_OK)
         return r;
     if (ret == NULL)
         return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the engine");
-    r = plm_core_create(&o, &core, &why);
-    if (r != PLM_OK)
-        return plm_error_out(err, r, &why);
-    plim_engine *engine = plm_calloc(core->host, PLM_HOST_OTHER, 1, sizeof(*engine));
-    if (engine == NULL || init_locks(engine) != PLM_OK) {
-        plm_free(core->host, engine);
-        plm_core_destroy(core);
+    struct plm_host *host = plm_host_create((int64_t)o.host_limit_bytes);
+    if (host == NULL)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for an engine");
-    }
-    engine->core = core;
-    engine->manual = o.manual_step != 0;
-    engine->ready_fd = -1;
-    plm_buf_init(&engine->text, core->host, PLM_HOST_SCHED);
-    init_counts(engine);
-    r = start(engine, &why);
-    if (r != PLM_OK) {
-        plim_engine_free(engine);
-        return plm_error_out(err, r, &why);
-    }
-    const plim_progress ready = {.stage = "ready", .done = 1, .total = 1};
-    if (o.progress != NULL)
-        o.progress(o.progress_ctx, &ready);
-    *ret = engine;
-    return PLIM_OK;
+    r = plm_engine_create_on(host, &o, ret, err);
+    if (r != PLIM_OK)
+        plm_host_destroy(host);
+    return r;
 }
 
 static void cancel_all(plim_engine *engine)
@@ -211,10 +237,8 @@ static void cancel_all(plim_engine *engine)
     plm_step_bury(engine);
 }
 
-void plim_engine_free(plim_engine *engine)
+static void engine_stop(plim_engine *engine)
 {
-    if (engine == NULL)
-        return;
     struct plm_core *core = engine->core;
     pthread_mutex_lock(&engine->lock);
     engine->stop = true;
@@ -234,6 +258,15 @@ void plim_engine_free(plim_engine *engine)
     pthread_mutex_destroy(&engine->ready_lock);
     plm_free(core->host, engine);
     plm_core_destroy(core);
+}
+
+void plim_engine_free(plim_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    struct plm_host *host = engine->core->host;
+    engine_stop(engine);
+    plm_host_destroy(host);
 }
 
 // ---- drain ----

@@ -246,15 +246,12 @@ static int build(struct plm_core *core, struct plm_error *err)
     return PLM_OK;
 }
 
-int plm_core_create(const plim_engine_opts *opts, struct plm_core **ret, struct plm_error *err)
+int plm_core_create(struct plm_host *host, const plim_engine_opts *opts, struct plm_core **ret,
+                    struct plm_error *err)
 {
-    struct plm_host *host = plm_host_create((int64_t)opts->host_limit_bytes);
-    struct plm_core *core =
-        host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*core)) : NULL;
-    if (core == NULL) {
-        plm_host_destroy(host);
+    struct plm_core *core = plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*core));
+    if (core == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for an engine");
-    }
     core->host = host;
     core->clock = plm_clock_system();
     core->log = (struct plm_log){opts->log, opts->log_ctx, (int)opts->log_level};
@@ -289,7 +286,6 @@ void plm_core_destroy(struct plm_core *core)
     plm_free(host, core->logits_row);
     plm_free(host, core->eog);
     plm_free(host, core);
-    plm_host_destroy(host);
 }
 
 void plm_core_report_head(const struct plm_core *core, const struct plm_ledger_stats *ledger,

@@ -63,8 +63,10 @@ struct plm_core {
     char file_name[128];
 };
 
-// Loads, stresses, sizes and seals. On failure nothing is left.
-int plm_core_create(const plim_engine_opts *opts, struct plm_core **ret, struct plm_error *err);
+// Loads, stresses, sizes and seals. On failure nothing is left. The host is the caller's and
+// outlives the core.
+int plm_core_create(struct plm_host *host, const plim_engine_opts *opts, struct plm_core **ret,
+                    struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // The stress loop, into core->profile.
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
@@ -210,6 +212,10 @@ struct plim_engine {
     int ready_fd;
 };
 
+// An engine on a host of the caller's, which plim_engine_free() destroys; on failure it is left to
+// the caller.
+int plm_engine_create_on(struct plm_host *host, const plim_engine_opts *opts,
+                         struct plim_engine **ret, plim_error *err);
 // Takes in what was submitted and cancelled, and runs one step. Returns whether there was work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);
 // Ends a request: its sequences leave, its last event is DONE. error may be NULL.

@@ -129,35 +129,43 @@ static void write_plan(const struct plm_core *core, bool json, struct plm_buf *b
         plm_report_plan_table(buf, &head, &core->profile.plan, &core->profile);
 }
 
+static int make_plan(struct plm_host *host, const plim_engine_opts *opts, plim_plan *plan,
+                     plim_error *err)
+{
+    struct plm_core *core;
+    struct plm_error why = {0};
+    int r = plm_core_create(host, opts, &core, &why);
+    if (r != PLM_OK)
+        return plm_error_out(err, r, &why);
+    write_plan(core, true, &plan->json);
+    write_plan(core, false, &plan->table);
+    plm_core_destroy(core);
+    if (plan->json.failed || plan->table.failed)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
+    return PLIM_OK;
+}
+
 int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err)
 {
     plim_engine_opts o;
-    struct plm_core *core;
-    struct plm_error why = {0};
     int r = plm_opts_read(opts, &o, err);
     if (r != PLIM_OK)
         return r;
     if (ret == NULL)
         return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the plan");
-    r = plm_core_create(&o, &core, &why);
-    if (r != PLM_OK)
-        return plm_error_out(err, r, &why);
-    struct plm_host *host = plm_host_create(0);
+    struct plm_host *host = plm_host_create((int64_t)o.host_limit_bytes);
     plim_plan *plan = host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*plan)) : NULL;
     if (plan == NULL) {
         plm_host_destroy(host);
-        plm_core_destroy(core);
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
     }
     plan->host = host;
     plm_buf_init(&plan->json, host, PLM_HOST_OTHER);
     plm_buf_init(&plan->table, host, PLM_HOST_OTHER);
-    write_plan(core, true, &plan->json);
-    write_plan(core, false, &plan->table);
-    plm_core_destroy(core);
-    if (plan->json.failed || plan->table.failed) {
+    r = make_plan(host, &o, plan, err);
+    if (r != PLIM_OK) {
         plim_plan_free(plan);
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
+        return r;
     }
     *ret = plan;
     return PLIM_OK;
