@@ -177,10 +177,20 @@ static bool is_final_sigma(const struct plm_tstr *s, size_t at)
     return true;
 }
 
-enum { TO_UPPER, TO_LOWER, TO_TITLE };
+enum { TO_UPPER, TO_LOWER, TO_TITLE, TO_FOLD };
 
 static size_t map_cp(const struct plm_tstr *s, size_t at, uint32_t cp, int to, char out[16])
 {
+    if (to == TO_FOLD) {
+        utf8proc_int32_t folded[4];
+        int last = 0;
+        utf8proc_ssize_t n =
+            utf8proc_decompose_char((utf8proc_int32_t)cp, folded, 4, UTF8PROC_CASEFOLD, &last);
+        size_t used = 0;
+        for (utf8proc_ssize_t i = 0; i < n && i < 4; i++)
+            used += plm_utf8_encode((uint32_t)folded[i], out + used);
+        return used;
+    }
     const struct special *special = to == TO_LOWER ? NULL : special_of(cp);
     if (special != NULL) {
         const uint16_t *m = to == TO_UPPER ? special->upper : special->title;
@@ -207,6 +217,7 @@ static int direction(enum plm_tcasing how, uint32_t cp, bool first, bool in_word
     switch (how) {
     case PLM_CASE_UPPER: return TO_UPPER;
     case PLM_CASE_LOWER: return TO_LOWER;
+    case PLM_CASE_FOLD: return TO_FOLD;
     case PLM_CASE_CAPITALIZE: return first ? TO_TITLE : TO_LOWER;
     case PLM_CASE_TITLE: return in_word ? TO_LOWER : TO_TITLE;
     default:

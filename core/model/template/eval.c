@@ -69,7 +69,10 @@ static bool repeat(struct plm_trun *r, const struct plm_tval *seq, const struct 
         for (uint64_t i = 0; seq->str->len > 0 && i < n; i++)
             if (!plm_tbuf_add_str(r, buf, seq->str))
                 return false;
-        return plm_tpl_step(r, n / 16) && plm_tbuf_value(r, buf, ret);
+        if (!plm_tpl_step(r, n / 16) || !plm_tbuf_value(r, buf, ret))
+            return false;
+        ret->str->markup = seq->str->markup;
+        return true;
     }
     struct plm_tlist *list = plm_tlist_new(r, 0);
     if (list == NULL)

@@ -16,8 +16,11 @@ bool plm_tpl_given(const struct plm_tval *v)
 static bool f_casing(struct plm_trun *r, struct plm_tcall *c)
 {
     struct plm_tstr *s;
-    return plm_tval_str(r, &c->self, &s) &&
-           plm_tpl_casing(r, s, (enum plm_tcasing)c->func->aux, c->ret);
+    if (!plm_tval_str(r, &c->self, &s) ||
+        !plm_tpl_casing(r, s, (enum plm_tcasing)c->func->aux, c->ret))
+        return false;
+    c->ret->str->markup = s->markup;
+    return true;
 }
 
 // Jinja's own idea of a title: a word starts after white space and some brackets.
@@ -191,6 +194,10 @@ static bool f_truncate(struct plm_trun *r, struct plm_tcall *c)
 {
     struct plm_tstr *s, *end;
     int64_t length, leeway;
+    if (c->self.kind == PLM_T_UNDEF) { // nothing is short enough
+        *c->ret = c->self;
+        return true;
+    }
     if (!plm_tpl_arg_str(r, &c->self, &s) || !plm_tpl_arg_int(r, &c->a[0], 255, &length) ||
         !plm_tpl_arg_int(r, &c->a[3], 5, &leeway))
         return false;

@@ -381,7 +381,6 @@ static bool brace_value(struct plm_trun *r, struct plm_tbuf *buf, const struct p
                         struct plm_slice text)
 {
     struct spec spec;
-    struct plm_tstr *s;
     if (text.len == 0)
         return plm_tval_print(r, buf, v);
     if (!parse_spec(r, text, &spec))
@@ -393,8 +392,6 @@ static bool brace_value(struct plm_trun *r, struct plm_tbuf *buf, const struct p
     }
     if (!plm_tval_is_number(v))
         return plm_tpl_fail(r, "format does not take %s", plm_tval_type(v));
-    if (v->kind == PLM_T_BOOL && spec.type == '\0')
-        return plm_tval_str(r, v, &s) && put_text(r, buf, &spec, s);
     const char *types = v->kind == PLM_T_FLOAT ? "eEfFgGn%" : "bcdoxXneEfFgG%";
     if (spec.type != '\0' && strchr(types, spec.type) == NULL)
         return plm_tpl_fail(r, "unknown format type '%c' for %s", spec.type, plm_tval_type(v));

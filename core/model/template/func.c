@@ -86,6 +86,23 @@ bool plm_tpl_invoke(struct plm_trun *r, const struct plm_tfunc *func, const stru
     return true;
 }
 
+// What methods of an escaped string give is escaped as well.
+static bool keep_markup(struct plm_trun *r, const struct plm_tval *self, struct plm_tval *v)
+{
+    if (self->kind != PLM_T_STR || !self->str->markup)
+        return true;
+    size_t n = v->kind == PLM_T_LIST || v->kind == PLM_T_TUPLE ? v->list->n : 0;
+    for (size_t i = 0; i < n; i++)
+        if (!keep_markup(r, self, &v->list->v[i]))
+            return false;
+    if (v->kind != PLM_T_STR)
+        return true;
+    struct plm_tstr *s = plm_tstr_sub(r, v->str, 0, v->str->len);
+    if (s != NULL)
+        s->markup = true;
+    return plm_tstr_val(s, v);
+}
+
 static bool call_cycler(struct plm_trun *r, struct plm_tcycler *joiner, struct plm_tval *ret)
 {
     if (joiner->at++ > 0) {
@@ -103,7 +120,8 @@ bool plm_tpl_call(struct plm_trun *r, const struct plm_tval *callee, const struc
     case PLM_T_UNDEF: return plm_tpl_fail_undef(r, callee);
     case PLM_T_FUNC: return plm_tpl_invoke(r, callee->func, &none, args, ret);
     case PLM_T_METHOD:
-        return plm_tpl_invoke(r, callee->method->func, &callee->method->self, args, ret);
+        return plm_tpl_invoke(r, callee->method->func, &callee->method->self, args, ret) &&
+               keep_markup(r, &callee->method->self, ret);
     case PLM_T_MACRO: return plm_tpl_call_macro(r, callee->macro, args, ret);
     case PLM_T_LOOP:
         if (args->n_pos != 1 || args->n_kw != 0)
@@ -160,7 +178,7 @@ static bool fn_range(struct plm_trun *r, struct plm_tcall *c)
     struct plm_trange *range = plm_tpl_alloc(r, sizeof(*range));
     if (range == NULL)
         return false;
-    *range = (struct plm_trange){v[0], v[2], (int64_t)n};
+    *range = (struct plm_trange){v[0], v[1], v[2], (int64_t)n};
     *c->ret = (struct plm_tval){.kind = PLM_T_RANGE, .range = range};
     return true;
 }

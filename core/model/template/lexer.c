@@ -350,6 +350,8 @@ static char sign_at(const struct lexer *x, size_t at)
 
 static bool lex_comment(struct lexer *x, size_t begin)
 {
+    if (x->at == x->n) // opened by the very last bytes: Jinja lets it be
+        return true;
     for (size_t at = x->at; at < x->n; at++) {
         size_t n = tag_end(x, at, "#}");
         if (n == 0)
@@ -379,6 +381,8 @@ static bool lex_raw(struct lexer *x, size_t begin)
 {
     x->line_start = x->s[x->at - 1] == '\n';
     size_t from = x->at;
+    if (from == x->n)
+        return true;
     for (size_t at = from; at < x->n; at++) {
         if (!has(x, at, "{%"))
             continue;

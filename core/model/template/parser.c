@@ -405,6 +405,9 @@ static bool parse_call_args(struct plm_tload *p, struct plm_tcall_args **ret)
                      (!args && !kwargs && !named && kw.n > 0);
         if (order || kw.n == 64)
             return plm_tload_unexpected(p, "')' (order or number of arguments)");
+        for (size_t i = 0; named && i < kw.n; i++)
+            if (plm_slice_eq(names[i], plm_tload_tok(p)->text))
+                return plm_tload_unexpected(p, "another name (this one is given already)");
         if (named) {
             names[kw.n] = plm_tload_tok(p)->text;
             plm_tload_next(p);
@@ -571,9 +574,8 @@ static bool parse_test(struct plm_tload *p, struct plm_tnode **ret)
     struct plm_ttoken *t = plm_tload_tok(p);
     bool operand = (t->type >= PLM_TOK_NAME && t->type <= PLM_TOK_FLOAT) ||
                    plm_tload_is_op(p, "[") || plm_tload_is_op(p, "{");
-    static const char *const stop[] = {"else", "or", "and", "if", "recursive"};
-    for (int i = 0; i < 5; i++)
-        // `if` and `recursive` can not start an operand that ever worked.
+    static const char *const stop[] = {"else", "or", "and"};
+    for (int i = 0; i < 3; i++)
         operand = operand && !plm_tload_is_name(p, stop[i]);
     if (plm_tload_is_op(p, "(")) {
         if (!parse_call_args(p, &node->call))

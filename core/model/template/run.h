@@ -144,7 +144,8 @@ enum plm_tcasing {
     PLM_CASE_LOWER,
     PLM_CASE_CAPITALIZE,
     PLM_CASE_TITLE,
-    PLM_CASE_SWAP
+    PLM_CASE_SWAP,
+    PLM_CASE_FOLD
 };
 bool plm_tpl_casing(struct plm_trun *r, struct plm_tstr *s, enum plm_tcasing how,
                     struct plm_tval *ret);

@@ -195,6 +195,17 @@ static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
     return node->d != NULL && parse_inner(p, "endfor", node->d);
 }
 
+// The filters of a block, which belong to the inside of it.
+static bool parse_block_filters(struct plm_tload *p, struct plm_tnode *node, bool start_inline)
+{
+    uint32_t soft = p->soft;
+    struct plm_tnode *hole = plm_tload_node(p, PLM_N_HOLE, node->line);
+    p->soft = 0;
+    bool ok = hole != NULL && plm_tload_filters(p, hole, start_inline, &node->b);
+    p->soft = soft;
+    return ok;
+}
+
 static bool parse_set(struct plm_tload *p, struct plm_tnode *node)
 {
     plm_tload_next(p);
@@ -205,8 +216,7 @@ static bool parse_set(struct plm_tload *p, struct plm_tnode *node)
         return plm_tload_tuple(p, true, false, NULL, &node->b);
     node->kind = PLM_N_SET_BLOCK;
     if (plm_tload_is_op(p, "|")) {
-        struct plm_tnode *hole = plm_tload_node(p, PLM_N_HOLE, node->line);
-        if (hole == NULL || !plm_tload_filters(p, hole, false, &node->b))
+        if (!parse_block_filters(p, node, false))
             return false;
     }
     return parse_inner(p, "endset", node);
@@ -290,11 +300,9 @@ static bool parse_call_block(struct plm_tload *p, struct plm_tnode *node)
 
 static bool parse_filter_block(struct plm_tload *p, struct plm_tnode *node)
 {
-    struct plm_tnode *hole = plm_tload_node(p, PLM_N_HOLE, node->line);
     node->kind = PLM_N_FILTER_BLOCK;
     plm_tload_next(p);
-    return hole != NULL && plm_tload_filters(p, hole, true, &node->b) &&
-           parse_inner(p, "endfilter", node);
+    return parse_block_filters(p, node, true) && parse_inner(p, "endfilter", node);
 }
 
 static bool parse_with(struct plm_tload *p, struct plm_tnode *node)

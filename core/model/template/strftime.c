@@ -108,8 +108,8 @@ static const char *name_of(const struct moment *m, char c, char text[40])
     case 'P': return m->hour < 12 ? "am" : "pm";
     case 'n': return "\n";
     case 't': return "\t";
-    case 'z': return "+0000";
-    case 'Z': return "UTC";
+    case 'z': // a time without a zone, as Python's datetime.now() gives it
+    case 'Z': return "";
     case '%': return "%";
     default: return NULL;
     }

@@ -353,7 +353,7 @@ static bool m_expandtabs(struct plm_trun *r, struct plm_tcall *c)
 
 static const struct plm_tfunc str_methods[] = {
     {"capitalize", "", m_casing, PLM_CASE_CAPITALIZE},
-    {"casefold", "", m_casing, PLM_CASE_LOWER},
+    {"casefold", "", m_casing, PLM_CASE_FOLD},
     {"center", "/width|fill", m_pad, 0},
     {"count", "/sub|start,end", m_count, 0},
     {"encode", "|encoding,errors", m_encode, 0},

@@ -269,7 +269,7 @@ static bool split_space(struct plm_trun *r, struct plm_tstr *s, uint64_t max, bo
         bool last = max == 0;
         size_t cut;
         if (from_right) {
-            cut = last ? skip_class(s, 0, true) : skip_back(s, to, false);
+            cut = last ? 0 : skip_back(s, to, false);
             if (!add_sub(r, list, s, cut, to))
                 return false;
             to = last ? 0 : skip_back(s, cut, true);

@@ -261,6 +261,8 @@ static bool repr_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_
 {
     const char q[2] = {quote_of(s), '\0'};
     bool user = plm_tstr_any_user(s);
+    if (s->markup && !bytes && !plm_tbuf_addz(r, buf, "Markup(", user))
+        return false;
     if ((bytes && !plm_tbuf_addz(r, buf, "b", user)) || !plm_tbuf_addz(r, buf, q, user))
         return false;
     size_t from = 0;
@@ -281,7 +283,8 @@ static bool repr_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_
         }
         i += n;
     }
-    return plm_tbuf_add_part(r, buf, s, from, s->len - from) && plm_tbuf_addz(r, buf, q, user);
+    return plm_tbuf_add_part(r, buf, s, from, s->len - from) && plm_tbuf_addz(r, buf, q, user) &&
+           (!s->markup || bytes || plm_tbuf_addz(r, buf, ")", user));
 }
 
 static bool repr_list(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v)
@@ -350,13 +353,13 @@ static bool repr_other(struct plm_trun *r, struct plm_tbuf *buf, const struct pl
                        bool user)
 {
     char text[96];
-    if (v->kind == PLM_T_RANGE && v->range->step == 1)
-        snprintf(text, sizeof(text), "range(%lld, %lld)", (long long)v->range->start,
-                 (long long)(v->range->start + v->range->n));
+    const struct plm_trange *range = v->range;
+    if (v->kind == PLM_T_RANGE && range->step == 1)
+        snprintf(text, sizeof(text), "range(%lld, %lld)", (long long)range->start,
+                 (long long)range->stop);
     else if (v->kind == PLM_T_RANGE)
-        snprintf(text, sizeof(text), "range(%lld, %lld, %lld)", (long long)v->range->start,
-                 (long long)(v->range->start + v->range->n * v->range->step),
-                 (long long)v->range->step);
+        snprintf(text, sizeof(text), "range(%lld, %lld, %lld)", (long long)range->start,
+                 (long long)range->stop, (long long)range->step);
     else
         snprintf(text, sizeof(text), "<%s>", plm_tval_type(v));
     return plm_tbuf_addz(r, buf, text, user);

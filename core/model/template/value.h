@@ -123,6 +123,7 @@ struct plm_tview {
 
 struct plm_trange {
     int64_t start;
+    int64_t stop;
     int64_t step;
     int64_t n;
 };
