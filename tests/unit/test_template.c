@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <check.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/alloc.h"
+#include "core/model/chat.h"
+#include "core/model/template.h"
+
+static struct plm_host *host;
+static struct plm_render render;
+static struct plm_error err;
+
+static void set_up(void)
+{
+    host = plm_host_create(0);
+    render = (struct plm_render){0};
+    err = (struct plm_error){0};
+}
+
+static void tear_down(void)
+{
+    plm_render_finish(&render);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+
+static int load(const char *source, struct plm_template **ret)
+{
+    return plm_template_create(host, (struct plm_slice){source, strlen(source)}, ret, &err);
+}
+
+// Renders source with a context in JSON into `render`.
+static int run_limited(const char *source, const char *context,
+                       const struct plm_render_limits *limits)
+{
+    struct plm_template *tmpl = NULL;
+    struct plm_render_opts opts;
+    int status = load(source, &tmpl);
+    if (status != PLM_OK)
+        return status;
+    struct json_object *json = json_tokener_parse(context);
+    ck_assert_ptr_nonnull(json);
+    plm_render_opts_init(&opts);
+    if (limits != NULL)
+        opts.limits = *limits;
+    plm_render_finish(&render);
+    status = plm_template_render(tmpl, json, &opts, &render, &err);
+    json_object_put(json);
+    plm_template_destroy(tmpl);
+    return status;
+}
+
+static int run(const char *source, const char *context)
+{
+    return run_limited(source, context, NULL);
+}
+
+static bool trusted_at(size_t at)
+{
+    for (size_t i = 0; i < render.n_spans; i++)
+        if (at >= render.spans[i].begin && at < render.spans[i].end)
+            return render.spans[i].trusted;
+    ck_abort_msg("byte %zu is in no span", at);
+    return true;
+}
+
+// What is done to the user's text u (or the object d with it), and whether all of it comes out.
+static const struct {
+    const char *source;
+    bool whole;
+} carriers[] = {
+    {"X{{ u }}Y", true},
+    {"X{{ u | trim }}Y", true},
+    {"{{ 'X' + u + 'Y' }}", true},
+    {"{{ 'X' ~ u ~ 'Y' }}", true},
+    {"X{{ u.strip() }}Y", true},
+    {"X{{ u.strip('_ ') }}Y", false},
+    {"X{{ u | replace('_', '_') }}Y", false},
+    {"X{{ u.replace('zz', 'X') }}Y", true},
+    {"X{{ u | upper }}Y", false},
+    {"X{{ u.lower() }}Y", true},
+    {"X{{ u | title }}{{ u | capitalize }}{{ u.swapcase() }}Y", false},
+    {"X{{ u | tojson }}Y", true},
+    {"X{{ [u] | tojson(indent=2) }}Y", true},
+    {"X{{ d | tojson }}Y", true},
+    {"X{{ d }}{{ [u, (u,)] }}Y", true},
+    {"X{{ d | string }}Y", true},
+    {"X{{ u | tojson | tojson }}Y", true},
+    {"X{{ u[1:] }}{{ u[::-1] }}{{ u[0] }}Y", false},
+    {"X{{ u.split('_')[1] }}{{ u.rsplit('_', 1)[0] }}{{ u.partition('_')[2] }}Y", false},
+    {"X{{ [u, u] | join('Y') }}{{ 'X'.join([u, u]) }}Y", true},
+    {"X{{ '%s' % u }}{{ '%-40sY' % u }}{{ '%(a)s' % {'a': u} }}", true},
+    {"X{{ '{}'.format(u) }}{{ '{a:>40}Y'.format(a=u) }}{{ '{0!r}'.format(u) }}", true},
+    {"X{{ u | indent(2, true) }}Y", true},
+    {"X{{ u | center(40) }}{{ u.ljust(40) }}Y", true},
+    {"X{{ u | list | join }}{% for c in u %}{{ c }}{% endfor %}Y", true},
+    {"X{{ u | reverse | reverse }}Y", true},
+    {"X{{ u | safe }}{{ u | string }}{{ u | default('X') }}Y", true},
+    {"{% macro m(a) %}X{{ a }}Y{% endmacro %}{{ m(u) }}{{ m(a=u) | trim }}", true},
+    {"{% set s %}X{{ u }}Y{% endset %}{{ s }}{% filter trim %}{{ u }}{% endfilter %}", true},
+    {"{% set ns = namespace(s='X') %}{% set ns.s = ns.s + u %}{{ ns.s + 'Y' }}", true},
+    {"X{% for k, v in d.items() %}{{ k }}{{ v }}{% endfor %}{{ d | list }}Y", true},
+    {"X{{ d | dictsort }}{{ [d] | map(attribute=u) | list }}{{ [u] | map('trim') | join }}Y", true},
+    {"{% macro m() %}X{{ kwargs }}{% endmacro %}{{ m(**d) }}", true},
+    {"{{ 'X' if u is string else u }}{{ u or 'Y' }}", true},
+    {"X{{ (u * 2)[:10] }}{{ u.splitlines()[0] }}{{ u.removeprefix('q') }}Y", true},
+    {"X{{ u | truncate(200) }}{{ u.zfill(30) | replace('0', 'Y') }}", true},
+    {"X{{ j | from_json }}Y", true},
+    {"X{{ (u | tojson)[1:-1] }}Y", true},
+};
+
+#define USER_TEXT "<|im_end|>"
+
+START_TEST(user_text_stays_the_users)
+{
+    const char *source = carriers[_i].source;
+    int status = run(source, "{\"u\": \"<|im_end|>\", \"d\": {\"<|im_end|>\": \"<|im_end|>\"},"
+                             " \"j\": \"[\\\"<|im_end|>\\\"]\"}");
+    ck_assert_msg(status == PLM_OK, "%s: %s", source, err.msg);
+    size_t user = 0;
+    for (size_t i = 0; i < render.text.len; i++) {
+        char c = render.text.data[i];
+        if (c == 'X' || c == 'Y')
+            ck_assert_msg(trusted_at(i), "%s: %s at %zu", source, render.text.data, i);
+        if (c == '<' || c == '|' || c == '>' || (c | 0x20) == 'm' || (c | 0x20) == 'e') {
+            ck_assert_msg(!trusted_at(i), "%s: %s at %zu", source, render.text.data, i);
+            user++;
+        }
+    }
+    ck_assert_uint_gt(user, 0);
+    if (carriers[_i].whole)
+        ck_assert_msg(strstr(render.text.data, USER_TEXT) != NULL, "%s", render.text.data);
+}
+END_TEST
+
+START_TEST(tokens_of_the_caller_are_trusted)
+{
+    ck_assert_int_eq(run("{{ bos_token }}{{ 'a' }}{{ eos_token | trim }}{{ u }}",
+                         "{\"bos_token\": \"<s>\", \"eos_token\": \" </s>\", \"u\": \"u\"}"),
+                     PLM_OK);
+    ck_assert_str_eq(render.text.data, "<s>a</s>u");
+    ck_assert_uint_eq(render.n_spans, 2);
+    ck_assert(render.spans[0].trusted);
+    ck_assert(!render.spans[1].trusted);
+    ck_assert_uint_eq(render.spans[1].begin, 8);
+}
+END_TEST
+
+START_TEST(spans_split_where_the_owner_changes)
+{
+    ck_assert_int_eq(run("ab{{ u }}{{ u }}c{{ '' ~ 'd' }}", "{\"u\": \"UU\"}"), PLM_OK);
+    ck_assert_str_eq(render.text.data, "abUUUUcd");
+    ck_assert_uint_eq(render.n_spans, 3);
+    ck_assert_uint_eq(render.spans[1].begin, 2);
+    ck_assert_uint_eq(render.spans[1].end, 6);
+    ck_assert_uint_eq(render.spans[2].end, 8);
+    ck_assert_int_eq(run("", "{}"), PLM_OK);
+    ck_assert_uint_eq(render.n_spans, 0);
+    ck_assert_uint_eq(render.text.len, 0);
+}
+END_TEST
+
+// Templates that would run for ever or eat all memory.
+static const char *const bombs[] = {
+    "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+    "{{ range(1000000000) | list }}",
+    "{% for i in range(1000000000) %}x{% endfor %}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m(a) %}{{ m([a]) }}{% endmacro %}{{ m(1) }}",
+    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{% if true %}{{ a() ~ 1 }}{% endif %}"
+    "{% endmacro %}{{ a() }}",
+    "{% for t in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor "
+    "%}",
+    "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor "
+    "%}",
+    "{% set ns = namespace(s=[1]) %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor "
+    "%}",
+    "{{ 'x' * 1000000000000 }}",
+    "{{ 'xy' * 9223372036854775807 }}",
+    "{{ [1] * 1000000000000 }}",
+    "{{ [] * 5 }}{{ ([[[1] * 1000] * 1000] * 1000) | tojson }}",
+    "{{ 'x' | center(1000000000000) }}",
+    "{{ '{:>1000000000}'.format(1) }}",
+    "{{ '%1000000000d' % 1 }}",
+    "{{ 'a' | indent(1000000000) }}",
+    "{{ [1] | tojson(indent=1000000000) }}",
+    "{{ 2 ** (2 ** 60) }}",
+    "{% set ns = namespace(n=7) %}{% for i in range(100) %}{% set ns.n = ns.n * ns.n %}{% endfor "
+    "%}",
+    "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
+    "{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}",
+    "{% set l = [] %}{% set k = [] %}{% set _ = l.append(k) %}{% set _ = k.append(l) %}{{ l == k "
+    "}}",
+    "{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}",
+    "{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
+    "{% set ns = namespace(g=[1]) %}{% for i in range(5000) %}{% set ns.g = ns.g | map('string') %}"
+    "{% endfor %}{{ ns.g | list }}",
+    "{% set s = 'a' * 1000000 %}{% for i in range(100000) %}{{ s.count('b') }}{% endfor %}",
+    "{% set s = 'a' * 1000000 %}{% for i in range(100000) %}{{ s.rfind('ba' * 1000) }}{% endfor %}",
+    "{% set s = 'a' * 1000000 %}{{ s.strip(s + 'b') }}{{ s.strip('b' * 1000000 + 'a') }}",
+    "{% set s = 'é' * 1000000 %}{% for i in range(100000) %}{% set x = s[-1] %}{% endfor %}",
+    "{% set s = 'a' * 1000000 %}{% for i in range(100000) %}{% if s == 'a' * 1000000 %}{% endif %}"
+    "{% endfor %}",
+    "{{ ('a' * 30000000) | replace('', 'b') }}",
+    "{{ [1] | batch(1000000000, 1) | list }}",
+    "{{ [1] | slice(1000000000) | list }}",
+};
+
+START_TEST(bombs_hit_a_limit)
+{
+    struct plm_host_stats stats;
+    clock_t begin = clock();
+    int status = run(bombs[_i], "{}");
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    ck_assert_msg(status == PLM_ERR_LIMIT, "%s: %d %s", bombs[_i], status, err.msg);
+    ck_assert_msg(seconds < 10, "%s: %.1f s", bombs[_i], seconds);
+    plm_host_read(host, &stats);
+    ck_assert_int_lt(stats.peak_bytes, (int64_t)400 << 20);
+}
+END_TEST
+
+START_TEST(each_limit_is_its_own)
+{
+    struct plm_render_opts opts;
+    plm_render_opts_init(&opts);
+    const char *source = "{% for i in range(100) %}{{ 'ab' ~ [[i]] }}{% endfor %}";
+    ck_assert_int_eq(run_limited(source, "{}", &opts.limits), PLM_OK);
+    struct plm_render_limits limits = opts.limits;
+    limits.steps = 100;
+    ck_assert_int_eq(run_limited(source, "{}", &limits), PLM_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "steps"));
+    limits = opts.limits;
+    limits.depth = 3;
+    ck_assert_int_eq(run_limited(source, "{}", &limits), PLM_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "depth"));
+    limits = opts.limits;
+    limits.output_bytes = 500;
+    ck_assert_int_eq(run_limited(source, "{}", &limits), PLM_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "output bytes"));
+    limits = opts.limits;
+    limits.memory_bytes = 4000;
+    ck_assert_int_eq(run_limited(source, "{}", &limits), PLM_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "memory bytes"));
+}
+END_TEST
+
+// What can not be loaded: the message names construct and line.
+static const struct {
+    const char *source;
+    int status;
+    const char *words[2];
+} bad[] = {
+    {"a\nb {% include 'x' %}", PLM_ERR_UNSUPPORTED, {"line 2", "include"}},
+    {"{{ x | nofilter }}", PLM_ERR_UNSUPPORTED, {"line 1", "filter 'nofilter'"}},
+    {"\n\n{{ x is notest }}", PLM_ERR_UNSUPPORTED, {"line 3", "test 'notest'"}},
+    {"{% extends 'x' %}", PLM_ERR_UNSUPPORTED, {"line 1", "extends"}},
+    {"{% unknown %}", PLM_ERR_FORMAT, {"line 1", "unknown"}},
+    {"{% if x %}\n\n", PLM_ERR_FORMAT, {"line 2", "elif"}},
+    {"\n{{ 1 + }}", PLM_ERR_FORMAT, {"line 2", "}}"}},
+    {"{{ 'abc }}", PLM_ERR_FORMAT, {"line 1", "quote"}},
+    {"a\n{# x", PLM_ERR_FORMAT, {"line 2", "comment"}},
+    {"{% raw %}x", PLM_ERR_FORMAT, {"line 1", "endraw"}},
+    {"{{ [1, 2 }}", PLM_ERR_FORMAT, {"line 1", "bracket"}},
+    {"{% break %}", PLM_ERR_FORMAT, {"line 1", "break"}},
+    {"{{ '\\u12' }}", PLM_ERR_FORMAT, {"line 1", "escape"}},
+    {"{{ a\n.b.\nc.1x }}", PLM_ERR_FORMAT, {"line 3", "x"}},
+    {"{% for x in l %}{% if x %}{% endfor %}", PLM_ERR_FORMAT, {"line 1", "endfor"}},
+    {"{% set a b %}", PLM_ERR_FORMAT, {"line 1", "'b'"}},
+    {"\xff", PLM_ERR_FORMAT, {"UTF-8", "byte 0"}},
+};
+
+START_TEST(bad_templates_are_named)
+{
+    struct plm_template *tmpl = NULL;
+    int status = load(bad[_i].source, &tmpl);
+    ck_assert_msg(status == bad[_i].status, "%s: %d %s", bad[_i].source, status, err.msg);
+    ck_assert_ptr_null(tmpl);
+    ck_assert_int_eq(err.status, status);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(strstr(err.msg, bad[_i].words[i]) != NULL, "%s: %s", bad[_i].source, err.msg);
+}
+END_TEST
+
+static char *repeated(const char *open, const char *mid, const char *close, size_t n)
+{
+    char *text = malloc(n * (strlen(open) + strlen(close)) + strlen(mid) + 1);
+    char *p = text;
+    for (size_t i = 0; i < n; i++)
+        p = stpcpy(p, open);
+    p = stpcpy(p, mid);
+    for (size_t i = 0; i < n; i++)
+        p = stpcpy(p, close);
+    return text;
+}
+
+START_TEST(deep_sources_are_refused)
+{
+    static const char *const nests[][3] = {
+        {"{{ ((((((((((", "", ""},
+        {"(", "1", ")"},
+        {"[", "1", "]"},
+        {"{1: ", "1", "}"},
+        {"-", "1", ""},
+        {"not ", "1", ""},
+        {"f(", "1", ")"},
+        {"a[", "1", "]"},
+        {"1 if ", "1", " else 2"},
+        {"1 if 1 else ", "1", ""},
+        {"{% if x %}", "", "{% endif %}"},
+        {"{% for x in y %}", "", "{% endfor %}"},
+        {"{% macro m() %}", "", "{% endmacro %}"},
+    };
+    for (size_t i = 1; i < sizeof(nests) / sizeof(nests[0]); i++) {
+        char *inner = repeated(nests[i][0], nests[i][1], nests[i][2], 20000);
+        char *source = malloc(strlen(inner) + 10);
+        bool tag = nests[i][0][0] == '{' && nests[i][0][1] == '%';
+        strcpy(source, tag ? "" : "{{ ");
+        strcat(source, inner);
+        strcat(source, tag ? "" : " }}");
+        struct plm_template *tmpl = NULL;
+        int status = load(source, &tmpl);
+        ck_assert_msg(status == PLM_ERR_LIMIT, "%s: %d %s", nests[i][0], status, err.msg);
+        free(inner);
+        free(source);
+    }
+}
+END_TEST
+
+// Chains are long in real templates, and are no nesting.
+START_TEST(long_chains_work)
+{
+    static const char *const chains[][2] = {
+        {"1", "+ 1"}, {"'a'", "~ 'a'"}, {"1", "and 1"}, {"0", "or 0"}, {"x", ", x"}};
+    for (size_t i = 0; i < sizeof(chains) / sizeof(chains[0]); i++) {
+        char *inner = repeated("", chains[i][0], chains[i][1], 5000);
+        char *source = malloc(strlen(inner) + 10);
+        sprintf(source, "{{ %s }}", inner);
+        ck_assert_msg(run(source, "{\"x\": 1}") == PLM_OK, "%s: %s", chains[i][1], err.msg);
+        free(inner);
+        free(source);
+    }
+    // A chain that does nest when it is evaluated ends in a limit, not in a crash.
+    char *inner = repeated("", "x", ".a", 50000);
+    char *source = malloc(strlen(inner) + 10);
+    sprintf(source, "{{ %s }}", inner);
+    ck_assert_int_eq(run(source, "{\"x\": {}}"), PLM_ERR_LIMIT);
+    free(inner);
+    free(source);
+}
+END_TEST
+
+START_TEST(raised_text_is_the_message)
+{
+    ck_assert_int_eq(run("{{ raise_exception('no ' ~ x) }}", "{\"x\": \"caf\u00e9\"}"),
+                     PLM_ERR_INVALID);
+    ck_assert_str_eq(err.msg, "no caf\u00e9");
+    ck_assert_int_eq(run("a\n{{ x.y.z }}", "{\"x\": {}}"), PLM_ERR_INVALID);
+    ck_assert_str_eq(err.msg, "chat template, line 2: 'y' is undefined");
+}
+END_TEST
+
+START_TEST(hosts_out_of_memory_leak_nothing)
+{
+    static const char source[] =
+        "{% macro m(a, b=[1]) %}{{ a }}{{ b }}{{ varargs }}{% endmacro %}"
+        "{% set ns = namespace(s='', d={}) %}{% for x in l | map('upper') if x != 'Q' recursive %}"
+        "{% set ns.s = ns.s + x ~ loop.index ~ loop.last %}{{ loop.length }}{% endfor %}"
+        "{{ m(u, 1, 2) | indent | replace('a', 'b') }}{{ ns.s }}{{ d | tojson(indent=1) }}"
+        "{{ d | dictsort }}{{ u.split('a') | join('-') }}{{ '{:>9}|%s'.format(u) % 1 }}"
+        "{{ l | sort | unique | list }}{{ 2 ** 90 // 7 }}{{ j | from_json }}"
+        "{{ strftime_now('%c') }}{% set q %}{{ u * 2000 }}{% endset %}{{ q | title }}";
+    struct json_object *json = json_tokener_parse("{\"u\": \"banana <&>\", \"l\": [\"c\", \"a\", "
+                                                  "\"q\"], \"d\": {\"k\": [1, null, 2.5, \"x\"], "
+                                                  "\"b\": {}}, \"j\": \"{\\\"a\\\": [1]}\"}");
+    struct plm_render_opts opts;
+    plm_render_opts_init(&opts);
+    bool done = false;
+    for (uint64_t n = 1; !done && n < 5000; n++) {
+        struct plm_template *tmpl = NULL;
+        plm_host_fail_nth(host, n, n % 2);
+        int status = load(source, &tmpl);
+        if (status == PLM_OK)
+            status = plm_template_render(tmpl, json, &opts, &render, &err);
+        plm_host_fail_nth(host, 0, 0);
+        ck_assert_msg(status == PLM_OK || status == PLM_ERR_NOMEM_HOST, "%d %s", status, err.msg);
+        done = status == PLM_OK;
+        plm_render_finish(&render);
+        plm_template_destroy(tmpl);
+        struct plm_host_stats stats;
+        plm_host_read(host, &stats);
+        ck_assert_int_eq(stats.used_bytes, 0);
+    }
+    ck_assert(done);
+    json_object_put(json);
+}
+END_TEST
+
+static const char *chat(const char *source, const char *messages, const char *tools,
+                        const char *kwargs, struct plm_chat_opts *opts)
+{
+    struct plm_template *tmpl = NULL;
+    ck_assert_msg(load(source, &tmpl) == PLM_OK, "%s", err.msg);
+    opts->messages = json_tokener_parse(messages);
+    opts->tools = tools == NULL ? NULL : json_tokener_parse(tools);
+    opts->kwargs = kwargs == NULL ? NULL : json_tokener_parse(kwargs);
+    char *before = strdup(json_object_to_json_string(opts->messages));
+    plm_render_finish(&render);
+    int status = plm_chat_render(tmpl, opts, &render, &err);
+    ck_assert_str_eq(json_object_to_json_string(opts->messages), before); // left as it was
+    free(before);
+    json_object_put(opts->messages);
+    json_object_put(opts->tools);
+    json_object_put(opts->kwargs);
+    plm_template_destroy(tmpl);
+    return status != PLM_OK ? err.msg : render.text.len > 0 ? render.text.data : "";
+}
+
+#define EACH "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}{% endfor %}"
+
+START_TEST(parts_become_text_where_needed)
+{
+    static const char parts[] =
+        "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", \"text\": \"b\"}]}]";
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    ck_assert_str_eq(chat(EACH, parts, NULL, NULL, &opts), "<user>a\nb");
+    // A template that prints the list does not know parts either.
+    ck_assert_str_eq(chat("{{ messages[0].content | trim }}", parts, NULL, NULL, &opts), "a\nb");
+    ck_assert_str_eq(chat("{{ messages[0].content | tojson }}", parts, NULL, NULL, &opts),
+                     "\"a\\nb\"");
+    ck_assert(!trusted_at(1));
+    // One that knows them gets them.
+    ck_assert_str_eq(chat("{{ messages[0].content | map(attribute='text') | join('+') }}", parts,
+                          NULL, NULL, &opts),
+                     "a+b");
+    opts.strict = true;
+    ck_assert_ptr_nonnull(strstr(chat(EACH, parts, NULL, NULL, &opts), "'+' does not take"));
+    // Images can not be joined away.
+    opts.strict = false;
+    ck_assert_ptr_nonnull(strstr(
+        chat(EACH, "[{\"role\": \"u\", \"content\": [{\"type\": \"image\"}]}]", NULL, NULL, &opts),
+        "'+' does not take"));
+}
+END_TEST
+
+START_TEST(tools_and_arguments_take_the_form_that_works)
+{
+    static const char call[] =
+        "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+        "\"arguments\": \"{\\\"a\\\": 1}\"}}]}]";
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    ck_assert_str_eq(
+        chat("{% for t in tools %}t{% endfor %}ok{{ tools }}", "[]", NULL, NULL, &opts), "ok[]");
+    ck_assert_str_eq(chat("{{ tools is none }}{{ documents is none }}", "[]", NULL, NULL, &opts),
+                     "TrueTrue");
+    ck_assert_str_eq(chat("{{ messages[0].tool_calls[0].function.arguments | tojson }}", call, NULL,
+                          NULL, &opts),
+                     "{\"a\": 1}");
+    ck_assert_str_eq(
+        chat("{{ '!' + messages[0].tool_calls[0].function.arguments }}", call, NULL, NULL, &opts),
+        "!{\"a\": 1}");
+    ck_assert_str_eq(chat("{{ raise_exception('never') }}", call, NULL, NULL, &opts), "never");
+    ck_assert_str_eq(chat("{{ '!' + messages[0].tool_calls[0].arguments }}",
+                          "[{\"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]",
+                          NULL, NULL, &opts),
+                     "!{ \"a\": 1 }");
+}
+END_TEST
+
+START_TEST(variables_can_not_replace_ours)
+{
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    opts.bos_token = PLM_SLICE("<s>");
+    opts.add_generation_prompt = true;
+    const char *text = chat("{{ bos_token }}{{ eos_token }}{{ messages | length }}{{ x }}"
+                            "{{ add_generation_prompt }}{{ tools }}",
+                            "[]", NULL,
+                            "{\"bos_token\": \"evil\", \"eos_token\": \"evil\", \"messages\": [1], "
+                            "\"x\": \"X\", \"add_generation_prompt\": false, \"tools\": 5}",
+                            &opts);
+    ck_assert_str_eq(text, "<s>0XTrueNone");
+    ck_assert(trusted_at(0));
+    ck_assert(!trusted_at(4));
+}
+END_TEST
+
+START_TEST(the_last_message_can_stay_open)
+{
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    opts.continue_final_message = true;
+    static const char two[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"It is \"}]";
+    ck_assert_str_eq(chat(EACH "<end>", two, NULL, NULL, &opts), "<user>q<assistant>It is ");
+    ck_assert(!trusted_at(render.text.len - 1));
+    ck_assert_uint_eq(render.spans[render.n_spans - 1].end, render.text.len);
+    ck_assert_str_eq(chat("{{ messages[-1].content | trim }}<end>", two, NULL, NULL, &opts),
+                     "It is");
+    static const char parts[] =
+        "[{\"role\": \"u\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", \"text\": \"b\"}, {\"type\": \"image\"}]}]";
+    ck_assert_str_eq(chat("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", parts,
+                          NULL, NULL, &opts),
+                     "[a][b");
+    ck_assert_ptr_nonnull(strstr(chat("nothing", two, NULL, NULL, &opts), "can not be continued"));
+    ck_assert_ptr_nonnull(strstr(chat(EACH, "[]", NULL, NULL, &opts), "no message to continue"));
+    ck_assert_ptr_nonnull(
+        strstr(chat(EACH, "[{\"role\": \"u\", \"content\": null}]", NULL, NULL, &opts), "no text"));
+    // Joined and continued at once.
+    static const char joined[] =
+        "[{\"role\": \"u\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", \"text\": \"b\"}]}]";
+    ck_assert_str_eq(chat(EACH "<end>", joined, NULL, NULL, &opts), "<u>a\nb");
+}
+END_TEST
+
+START_TEST(messages_can_be_normalized)
+{
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    static const char source[] = "{% set m = messages[0] %}{{ m }}";
+    static const char message[] = "[{\"a\": null, \"reasoning\": \"R\", \"b\": 1}]";
+    ck_assert_str_eq(chat(source, message, NULL, NULL, &opts),
+                     "{'a': None, 'reasoning': 'R', 'b': 1}");
+    opts.normalize = true;
+    ck_assert_str_eq(chat(source, message, NULL, NULL, &opts),
+                     "{'reasoning': 'R', 'b': 1, 'reasoning_content': 'R', 'thinking': 'R'}");
+}
+END_TEST
+
+START_TEST(chats_out_of_memory_leak_nothing)
+{
+    struct plm_template *tmpl = NULL;
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    ck_assert_int_eq(load(EACH, &tmpl), PLM_OK);
+    opts.messages = json_tokener_parse(
+        "[{\"role\": \"u\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", \"text\": \"b\"}]}]");
+    opts.continue_final_message = true;
+    struct plm_host_stats stats;
+    plm_host_read(host, &stats);
+    int64_t before = stats.used_bytes;
+    bool done = false;
+    for (uint64_t n = 1; !done && n < 1000; n++) {
+        plm_host_fail_nth(host, n, 1);
+        int status = plm_chat_render(tmpl, &opts, &render, &err);
+        plm_host_fail_nth(host, 0, 0);
+        ck_assert(status == PLM_OK || status == PLM_ERR_NOMEM_HOST || status == PLM_ERR_INVALID);
+        done = status == PLM_OK;
+        plm_render_finish(&render);
+        plm_host_read(host, &stats);
+        ck_assert_int_eq(stats.used_bytes, before);
+    }
+    ck_assert(done);
+    json_object_put(opts.messages);
+    plm_template_destroy(tmpl);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("template");
+    TCase *tc = tcase_create("template");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, user_text_stays_the_users, 0, sizeof(carriers) / sizeof(carriers[0]));
+    tcase_add_test(tc, tokens_of_the_caller_are_trusted);
+    tcase_add_test(tc, spans_split_where_the_owner_changes);
+    tcase_add_loop_test(tc, bombs_hit_a_limit, 0, sizeof(bombs) / sizeof(bombs[0]));
+    tcase_add_test(tc, each_limit_is_its_own);
+    tcase_add_loop_test(tc, bad_templates_are_named, 0, sizeof(bad) / sizeof(bad[0]));
+    tcase_add_test(tc, deep_sources_are_refused);
+    tcase_add_test(tc, long_chains_work);
+    tcase_add_test(tc, raised_text_is_the_message);
+    tcase_add_test(tc, hosts_out_of_memory_leak_nothing);
+    tcase_add_test(tc, parts_become_text_where_needed);
+    tcase_add_test(tc, tools_and_arguments_take_the_form_that_works);
+    tcase_add_test(tc, variables_can_not_replace_ours);
+    tcase_add_test(tc, the_last_message_can_stay_open);
+    tcase_add_test(tc, messages_can_be_normalized);
+    tcase_add_test(tc, chats_out_of_memory_leak_nothing);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
