@@ -182,7 +182,7 @@ def a_body_of_20_mb_is_refused_before_it_is_read():
             s.sendall(b"0\r\n\r\n")
             status, headers = read_head(Reader(s))
             same((status, headers["connection"]), (413, "close"))
-        check(server.rss() - before < 12 << 20, f"{server.rss() - before} bytes more")
+        check(harness.sanitized() or server.rss() - before < 12 << 20, f"{server.rss() - before} bytes more")
         host = server.memory()["host"]
         check(host["peak_bytes"] < host["limit_bytes"], host)
         same(host["used_bytes"], 0)
@@ -199,7 +199,6 @@ def large_bodies_stay_within_the_host_budget():
             return server.request("POST", "/v1/chat/completions",
                                   {"messages": [{"role": "user", "content": text}]})
 
-        before = server.rss()
         results = parallel(one, range(8))
         for status, headers, body in results:
             error = json.loads(body)["error"]
@@ -210,7 +209,6 @@ def large_bodies_stay_within_the_host_budget():
         host = server.memory()["host"]
         check(host["peak_bytes"] <= 64 << 20, host)
         same(host["used_bytes"], 0)
-        del before
 
 
 @case
