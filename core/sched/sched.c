@@ -146,7 +146,7 @@ static void unfollow(struct plm_sched *s, struct plm_seq *seq)
 void plm_sched_remove(struct plm_sched *s, struct plm_seq *seq)
 {
     release_followers(s, seq);
-    switch (seq->state) {
+    switch ((enum plm_seq_state)seq->state) {
     case PLM_SEQ_IDLE: break;
     case PLM_SEQ_FOLLOWER: unfollow(s, seq); break;
     case PLM_SEQ_QUEUED: list_remove(&s->queue, seq); break;
@@ -240,7 +240,7 @@ static struct plm_seq *admit_next(struct plm_sched *s, const struct plm_sched_ho
             s->stuck = seq;
         return NULL;
     }
-    enum plm_seq_state state = seq->state;
+    uint8_t state = seq->state;
     list_remove(list, seq);
     seq->state = state;
     if (!seq->began) {
@@ -259,12 +259,30 @@ static uint32_t chunk(const struct plm_sched *s, const struct plm_seq *seq, uint
     return n < left ? n : left;
 }
 
+// A walk over all running sequences waits for memory at each; far ahead their first line is asked
+// for, and nearer what that points to.
+#define AHEAD_FAR  16u
+#define AHEAD_NEAR 8u
+
+static inline void look_ahead(const struct plm_sched *s, uint32_t i)
+{
+    if (i + AHEAD_FAR >= s->running)
+        return;
+    const struct plm_seq *seq = s->slots[i + AHEAD_FAR];
+    __builtin_prefetch(seq);
+    __builtin_prefetch((const char *)seq + 64);
+    seq = s->slots[i + AHEAD_NEAR];
+    __builtin_prefetch(seq->tokens + seq->n_tokens);
+    __builtin_prefetch(plm_sched_table(s, i + AHEAD_NEAR) + seq->n_computed / PLM_KV_BLOCK_TOKENS);
+}
+
 // Rows of those that decode, and the others by age.
 static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_shape *shape)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->running; i++) {
         struct plm_seq *seq = s->slots[i];
+        look_ahead(s, i);
         seq->n_batch = 0;
         if (seq->n_tokens - seq->n_computed == 1) {
             if (shape->rows < budget)
@@ -319,6 +337,8 @@ void plm_sched_commit(struct plm_sched *s)
 {
     for (uint32_t i = 0; i < s->running; i++) {
         struct plm_seq *seq = s->slots[i];
+        if (i + AHEAD_FAR < s->running)
+            __builtin_prefetch(s->slots[i + AHEAD_FAR]);
         if (seq->n_batch == 0)
             continue;
         seq->n_computed += seq->n_batch;
@@ -333,6 +353,12 @@ void plm_sched_commit(struct plm_sched *s)
 
 void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
 {
+    // Callers walk the rows in the order of slots.
+    if (seq->slot + AHEAD_FAR < s->running) {
+        __builtin_prefetch(s->slots[seq->slot + AHEAD_FAR]);
+        const struct plm_seq *near = s->slots[seq->slot + AHEAD_NEAR];
+        __builtin_prefetch(near->tokens + near->n_tokens, 1);
+    }
     seq->tokens[seq->n_tokens++] = token;
     if (seq->n_tokens > seq->n_blocks * PLM_KV_BLOCK_TOKENS)
         plm_sched_want_block(s, seq);

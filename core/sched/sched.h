@@ -32,30 +32,31 @@ enum plm_seq_state {
     PLM_SEQ_RUNNING,  // has a slot and blocks
 };
 
-// One sequence, embedded by the caller, zeroed before first use.
+// One sequence, embedded by the caller, zeroed before first use. What a step touches comes first,
+// so that it lies in one cache line or two.
 struct plm_seq {
-    // Set by the caller before plm_sched_add, except n_tokens which push advances:
-    int32_t *tokens; // prompt, then output; room for one more at every push
-    uint32_t n_tokens;
-    uint32_t n_prompt;
-    uint64_t order; // ascending by arrival; unique
-    struct plm_prefix_root root;
-    bool use_cache;         // may take from and feed the prefix index
-    struct plm_seq *leader; // its prompt is the same and is computed first; NULL: none
-    void *owner;
-    // The scheduler's; may be read:
-    enum plm_seq_state state;
-    uint32_t slot;
+    // C: set by the caller before plm_sched_add (push advances n_tokens). Others are the
+    // scheduler's and may be read.
+    int32_t *tokens;     // C: prompt, then output; room for one more at every push
+    uint32_t n_tokens;   // C
     uint32_t n_computed; // tokens whose K and V are in the cache
     uint32_t n_blocks;
-    uint32_t n_put;    // leading blocks that were offered to the index
-    uint32_t n_batch;  // rows in the step being run
-    uint32_t n_cached; // tokens that the first admission found computed
-    uint32_t preemptions;
+    uint32_t n_put;   // leading blocks that were offered to the index
+    uint32_t n_batch; // rows in the step being run
+    uint32_t slot;
+    uint64_t order; // C: ascending by arrival; unique
+    struct plm_seq *followers;
+    uint32_t n_prompt; // C
+    uint8_t state;     // enum plm_seq_state
+    bool use_cache;    // C: may take from and feed the prefix index
     bool began;        // ran at least once
     uint32_t grows_at; // 1 + index in the list of those that need a block; 0: not in it
+    uint32_t n_cached; // tokens that the first admission found computed
+    uint32_t preemptions;
+    struct plm_prefix_root root; // C
+    struct plm_seq *leader;      // C: its prompt is the same and is computed first; NULL: none
+    void *owner;                 // C
     struct plm_seq *prev, *next;
-    struct plm_seq *followers;
 };
 
 struct plm_sched_opts {

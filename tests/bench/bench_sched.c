@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the scheduler costs: nanoseconds per running request and step, on a simulated device that
+// takes no time. Every request decodes; blocks grow, full blocks go to the prefix index, and one
+// request in 64 steps ends and is replaced, as in serving.
+//
+//   bench_sched             1, 100, 1,000 and 10,000 running requests
+//   bench_sched --max NS    fails above so many nanoseconds
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backends/sim/sim.h"
+#include "core/base/clock.h"
+#include "core/sched/sched.h"
+
+#define CONTEXT 2048u
+#define PROMPT  40u
+#define ROUNDS  9 // medians
+#define STEPS   64u
+
+struct bench {
+    struct plm_host *host;
+    struct plm_device *device;
+    struct plm_ledger *ledger;
+    struct plm_kv_pool *pool;
+    struct plm_prefix *prefix;
+    struct plm_sched *sched;
+    struct plm_seq *seqs;
+    uint64_t orders;
+};
+
+static void must(int r, const char *what)
+{
+    if (r == PLM_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, plm_strstatus(r));
+    exit(EXIT_FAILURE);
+}
+
+static void start_seq(struct bench *b, struct plm_seq *seq)
+{
+    int32_t *tokens = seq->tokens;
+    memset(seq, 0, sizeof(*seq));
+    seq->tokens = tokens;
+    seq->order = b->orders++;
+    // Prompts differ, so nothing is shared.
+    for (uint32_t i = 0; i < PROMPT; i++)
+        tokens[i] = (int32_t)(seq->order * 7919 + i);
+    seq->n_tokens = seq->n_prompt = PROMPT;
+    seq->root = plm_prefix_root(b->prefix, NULL, 0);
+    seq->use_cache = true;
+    plm_sched_add(b->sched, seq);
+}
+
+static void create(struct bench *b, uint32_t n)
+{
+    const struct plm_sched_opts opts = {.max_sequences = n,
+                                        .batch_max_tokens = n + 512,
+                                        .prefill_chunk = 512,
+                                        .max_context = CONTEXT};
+    const struct plm_sim_opts sim = {.capacity_bytes = UINT64_C(1) << 40};
+    const uint32_t blocks = n * (CONTEXT / PLM_KV_BLOCK_TOKENS) / 4 + 64;
+    *b = (struct bench){.host = plm_host_create(0)};
+    const struct plm_device_opts dev = {
+        .host = b->host, .clock = plm_clock_system(), .max_dispatches = 16, .backend_opts = &sim};
+    must(plm_device_open_backend(&plm_sim_backend, &dev, &b->device, NULL), "open");
+    b->ledger = plm_ledger_create(b->host);
+    must(plm_kv_pool_create(b->host, b->device, b->ledger, 4096, &b->pool), "pool");
+    must(plm_prefix_create(b->host, b->pool, 1, &b->prefix), "prefix");
+    must(plm_kv_pool_format(b->pool, blocks / 64 + 1, blocks), "format");
+    must(plm_kv_pool_resize(b->pool, blocks, NULL), "resize");
+    must(plm_sched_create(b->host, &opts, b->pool, b->prefix, &b->sched), "sched");
+    b->seqs = calloc(n, sizeof(*b->seqs));
+    for (uint32_t i = 0; i < n; i++) {
+        b->seqs[i].tokens = calloc(CONTEXT, sizeof(int32_t));
+        start_seq(b, &b->seqs[i]);
+    }
+}
+
+static void destroy(struct bench *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        plm_sched_remove(b->sched, &b->seqs[i]);
+        free(b->seqs[i].tokens);
+    }
+    free(b->seqs);
+    plm_sched_destroy(b->sched);
+    plm_prefix_destroy(b->prefix);
+    plm_kv_pool_destroy(b->pool);
+    plm_ledger_destroy(b->ledger);
+    plm_device_close(b->device);
+    plm_host_destroy(b->host);
+}
+
+// One step; returns the tokens that came of it.
+static uint32_t step(struct bench *b, uint32_t ends_at)
+{
+    struct plm_batch batch;
+    plm_sched_form(b->sched, 0, NULL, &batch);
+    plm_sched_commit(b->sched);
+    for (uint32_t i = 0; i < batch.shape.logits_rows; i++) {
+        struct plm_seq *seq = batch.logits_seqs[i];
+        if (i == ends_at || seq->n_tokens >= CONTEXT / 4) {
+            plm_sched_remove(b->sched, seq);
+            start_seq(b, seq);
+        } else {
+            plm_sched_push(b->sched, seq, (int32_t)(seq->n_tokens + seq->order));
+        }
+    }
+    return batch.shape.logits_rows;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Processor time, so that other programs on the machine do not count.
+static double now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
+}
+
+static double measure(uint32_t n)
+{
+    struct bench b;
+    double ns[ROUNDS];
+    struct plm_sched_stats stats;
+    create(&b, n);
+    do {
+        step(&b, UINT32_MAX);
+        plm_sched_read(b.sched, &stats);
+    } while (stats.running < n);
+    for (uint32_t i = 0; i < STEPS; i++)
+        step(&b, UINT32_MAX);
+    const uint32_t steps = n < 1000 ? STEPS * 1000 / n : STEPS;
+    for (int r = 0; r < ROUNDS; r++) {
+        uint64_t tokens = 0;
+        double from = now_ns();
+        for (uint32_t i = 0; i < steps; i++)
+            tokens += step(&b, i % 64 == 0 ? i % n : UINT32_MAX);
+        ns[r] = (now_ns() - from) / (double)tokens;
+    }
+    destroy(&b, n);
+    qsort(ns, ROUNDS, sizeof(ns[0]), by_value);
+    return ns[ROUNDS / 2];
+}
+
+int main(int argc, char **argv)
+{
+    static const uint32_t counts[] = {1, 100, 1000, 10000};
+    double max = argc == 3 && strcmp(argv[1], "--max") == 0 ? atof(argv[2]) : 0, worst = 0;
+    printf("%10s %24s\n", "running", "ns per request and step");
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        double ns = measure(counts[i]);
+        worst = ns > worst ? ns : worst;
+        printf("%10u %24.1f\n", counts[i], ns);
+    }
+    return max > 0 && worst > max ? EXIT_FAILURE : EXIT_SUCCESS;
+}
