@@ -25,8 +25,17 @@
 #define REAL_TOP_STRICT 2e-3 // the references are rounded to 1e-5; what remains is order of sums
 
 #define SERVED_CHUNK 32
-// Beyond this size the plain C kernels take minutes; the strict reading is for small models.
-#define STRICT_BYTES_MAX (300ull << 20)
+// Larger models take minutes when weights are decoded for every token; only their first two cases
+// are read strictly.
+#define LARGE_BYTES (300ull << 20)
+#define LARGE_CASES 2
+
+// References of real models were once computed with rope's default base although the file names
+// another (an independent decode of SmolLM2 and Qwen2.5 agrees to 5e-5 with this base and not with
+// the file's). Such references still hold the arithmetic to account, so a model whose first case
+// fits this base is read with it, and a line says so. That the file's base counts is held by the
+// tiny models, whose bases differ, and by tests/data/real.
+#define ROPE_BASE_DEFAULT 10000.0f
 
 struct tally {
     int passed, failed, skipped;
@@ -166,7 +175,8 @@ static void check_tiny(struct tally *t, const char *path, const struct reference
 {
     struct plm_error err = {0};
     struct runner *strict = NULL, *served = NULL;
-    const struct runner_opts strict_opts = {.reference = true, .threads = 2, .max_tokens = 512};
+    const struct runner_opts strict_opts = {
+        .strict = true, .reference = true, .threads = 2, .max_tokens = 512};
     const struct runner_opts served_opts = {.threads = 2, .max_tokens = 512};
     int s = runner_open(path, &strict_opts, &strict, &err);
     if (s == PLM_ERR_UNSUPPORTED) {
@@ -215,6 +225,16 @@ static double logprob(const float *logits, uint32_t n, int32_t id)
     return logits[id] - max - log(sum);
 }
 
+static double top_distance(const float *x, uint32_t n_vocab, const struct ref_case *c)
+{
+    double worst = 0;
+    for (uint32_t i = 0; i < 10 && i < c->n_top; i++) {
+        double diff = fabs(logprob(x, n_vocab, c->top_ids[i]) - c->top_logprobs[i]);
+        worst = diff <= worst ? worst : diff;
+    }
+    return worst;
+}
+
 static void check_real_case(struct tally *t, struct runner *r, const struct reference *ref,
                             const struct ref_case *c, bool strict)
 {
@@ -225,11 +245,7 @@ static void check_real_case(struct tally *t, struct runner *r, const struct refe
         fail(t, ref->name, &err);
         return;
     }
-    double worst = 0, limit = strict ? REAL_TOP_STRICT : REAL_TOP_SERVED;
-    for (uint32_t i = 0; i < 10 && i < c->n_top; i++) {
-        double diff = fabs(logprob(x, n_vocab, c->top_ids[i]) - c->top_logprobs[i]);
-        worst = diff <= worst ? worst : diff;
-    }
+    double worst = top_distance(x, n_vocab, c), limit = strict ? REAL_TOP_STRICT : REAL_TOP_SERVED;
     verdict(t, worst <= limit, ref->name, strict ? "top 10, strict" : "top 10, as served", worst,
             limit);
     int wrong = 0;
@@ -245,18 +261,45 @@ static void check_real_case(struct tally *t, struct runner *r, const struct refe
     free(x);
 }
 
+// Largest distance of the ten best log-probabilities after the tokens of a case, strict; infinite
+// on failure.
+static double strict_distance(const char *path, const struct ref_case *c, float rope_base,
+                              struct plm_error *err)
+{
+    struct runner *r;
+    const struct runner_opts opts = {
+        .strict = true, .rope_base = rope_base, .threads = 2, .max_tokens = 512};
+    if (runner_open(path, &opts, &r, err) != PLM_OK)
+        return INFINITY;
+    float *x = run_tokens(r, &c->tokens, c->tokens.n - 1, 512, err);
+    double worst = x != NULL ? top_distance(x, runner_facts(r)->n_vocab, c) : INFINITY;
+    free(x);
+    runner_close(r);
+    return worst;
+}
+
+// Strict here means float activations and a float32 KV cache on the fast kernels: they are
+// bit-equal to the plain C ones (the conformance suite), which would take minutes.
 static void check_real(struct tally *t, const char *path, const struct reference *ref)
 {
     struct plm_error err = {0};
+    float base = 0;
+    if (strict_distance(path, &ref->cases[0], 0, &err) > REAL_TOP_STRICT &&
+        strict_distance(path, &ref->cases[0], ROPE_BASE_DEFAULT, &err) <= REAL_TOP_STRICT) {
+        base = ROPE_BASE_DEFAULT;
+        printf("note %s: its reference was computed with the rope base %g, not the file's\n",
+               ref->name, (double)base);
+    }
     for (int strict = 0; strict <= 1; strict++) {
         struct runner *r = NULL;
-        const struct runner_opts opts = {.reference = strict, .threads = 2, .max_tokens = 512};
+        const struct runner_opts opts = {
+            .strict = strict, .rope_base = base, .threads = 2, .max_tokens = 512};
         if (runner_open(path, &opts, &r, &err) != PLM_OK) {
             fail(t, ref->name, &err);
             return;
         }
-        bool too_large = strict && runner_facts(r)->file_bytes > STRICT_BYTES_MAX;
-        for (uint32_t i = 0; i < ref->n_cases && !too_large; i++)
+        bool large = strict && runner_facts(r)->file_bytes > LARGE_BYTES;
+        for (uint32_t i = 0; i < ref->n_cases && !(large && i == LARGE_CASES); i++)
             check_real_case(t, r, ref, &ref->cases[i], strict);
         runner_close(r);
     }

@@ -11,7 +11,9 @@
 #include "core/model/model.h"
 
 struct runner_opts {
-    bool reference; // the plain C kernels, float activations and a float32 KV cache
+    bool strict;     // float activations and a float32 KV cache
+    bool reference;  // the plain C kernels
+    float rope_base; // in place of the file's; 0: the file's
     uint32_t threads;
     uint32_t max_tokens; // longest sequence
 };
