@@ -2,6 +2,9 @@
 // Chooses the kernels for this machine.
 #include "backends/cpu/isa.h"
 #include "backends/cpu/refs.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 extern const struct plm_cpu_kernels plm_cpu_kernels_portable, plm_cpu_kernels_avx2,
     plm_cpu_kernels_avx512, plm_cpu_kernels_avx512_vnni;
@@ -16,13 +19,21 @@ static const struct plm_cpu_kernels reference = {
     .isa = "reference",
 };
 
+#if defined(__x86_64__)
+// Not a word of __builtin_cpu_supports in clang 14: leaf 1, register C, bit 29.
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1) != 0;
+}
+#endif
+
 enum plm_cpu_isa plm_cpu_isa_best(void)
 {
 #if defined(__x86_64__)
     // The compiler's run-time support also asks whether the system saves the wide registers.
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-        !__builtin_cpu_supports("f16c"))
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
         return PLM_CPU_ISA_PORTABLE;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
