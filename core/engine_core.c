@@ -186,6 +186,8 @@ static int load_weights(struct plm_core *core, struct plm_error *err)
     const struct plm_load_progress report = {.report = report_load, .ctx = core};
     uint64_t bytes;
     int r = plm_model_weight_bytes(core->model, core->device, &bytes, err);
+    if (r == PLM_OK)
+        r = plm_core_foresee(core, bytes, err);
     if (r != PLM_OK)
         return r;
     r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,

@@ -69,6 +69,8 @@ int plm_core_create(struct plm_host *host, const plim_engine_opts *opts, struct 
                     struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // The stress loop, into core->profile.
+// Judges from a reading and the model's numbers, before the load, whether a start can succeed.
+int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
 // One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,

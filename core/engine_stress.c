@@ -142,16 +142,14 @@ static int read_device(void *ctx, struct plm_stress_reading *ret)
     struct plm_core *core = ctx;
     struct plm_mem_info info;
     struct plm_ledger_stats ledger;
-    struct plm_kv_pool_stats pool;
     int r = plm_device_query_free(core->device, &info);
     if (r != PLM_OK)
         return r;
     plm_ledger_read(core->ledger, &ledger);
-    plm_kv_pool_read(core->pool, &pool);
     *ret = (struct plm_stress_reading){.T = (int64_t)info.total_bytes,
                                        .F = (int64_t)info.free_bytes,
                                        .O = ledger.held_bytes,
-                                       .K = (int64_t)pool.held_bytes,
+                                       .K = ledger.by_class[PLM_MEM_KV].held_bytes,
                                        .process_use = PLM_PLAN_UNKNOWN};
     if (plm_device_caps(core->device)->reports_process_use)
         ret->process_use = (int64_t)info.process_use_bytes;
@@ -299,23 +297,12 @@ static int host_logits(struct plm_core *core, struct plm_error *err)
                : plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a row of logits");
 }
 
-int plm_core_profile(struct plm_core *core, struct plm_error *err)
+static void profile_opts(struct plm_core *core, struct plm_profile_opts *ret)
 {
     const struct plm_caps *caps = plm_device_caps(core->device);
     const struct plm_model_facts *facts = plm_model_facts(core->model);
     const plim_engine_opts *o = &core->opts;
-    const struct plm_stress_ops ops = {.ctx = core,
-                                       .read = read_device,
-                                       .run = run_step,
-                                       .kv_format = kv_format,
-                                       .kv_resize = kv_resize,
-                                       .kv_verify = kv_verify,
-                                       .ballast = take_ballast,
-                                       .empty_cache = empty_cache,
-                                       .set_caps = set_caps,
-                                       .seal = seal,
-                                       .progress = report};
-    const struct plm_profile_opts opts = {
+    *ret = (struct plm_profile_opts){
         .in = {.g = (int64_t)caps->granularity_bytes,
                .context_bytes = (int64_t)caps->context_bytes,
                .operator_limit = (int64_t)o->memory_limit_bytes,
@@ -336,9 +323,37 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
         .log = &core->log,
         .prove_full = o->prove_full != 0,
         .host_pays = caps->unified};
+}
+
+int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err)
+{
+    struct plm_profile_opts opts;
+    struct plm_stress_reading reading;
+    int r = read_device(core, &reading);
+    if (r != PLM_OK)
+        return plm_fail(err, r, "the device's memory could not be read: %s", plm_strstatus(r));
+    profile_opts(core, &opts);
+    return plm_profile_foresee(&opts, &reading, (int64_t)weight_bytes, err);
+}
+
+int plm_core_profile(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_stress_ops ops = {.ctx = core,
+                                       .read = read_device,
+                                       .run = run_step,
+                                       .kv_format = kv_format,
+                                       .kv_resize = kv_resize,
+                                       .kv_verify = kv_verify,
+                                       .ballast = take_ballast,
+                                       .empty_cache = empty_cache,
+                                       .set_caps = set_caps,
+                                       .seal = seal,
+                                       .progress = report};
+    struct plm_profile_opts opts;
     int r = host_logits(core, err);
     if (r != PLM_OK)
         return r;
     plm_ledger_phase(core->ledger, PLM_PHASE_STRESS);
+    profile_opts(core, &opts);
     return plm_profile_run(&opts, &ops, &core->profile, err);
 }

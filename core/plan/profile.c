@@ -74,19 +74,24 @@ static int fail(struct loop *l, int r, const char *what)
 
 // ---- readings ----
 
+static void put_reading(struct plm_plan_input *in, const struct plm_stress_reading *r)
+{
+    in->T = r->T;
+    in->F = r->F;
+    in->O = r->O;
+    in->K = r->K;
+    in->process_use = r->process_use;
+    in->n_cgroups = r->n_cgroups;
+    memcpy(in->cgroups, r->cgroups, sizeof(in->cgroups));
+}
+
 static int read_into(struct loop *l, struct plm_plan_input *in)
 {
     struct plm_stress_reading r;
     int status = l->ops->read(l->ops->ctx, &r);
     if (status != PLM_OK)
         return fail(l, status, "the device's memory could not be read");
-    in->T = r.T;
-    in->F = r.F;
-    in->O = r.O;
-    in->K = r.K;
-    in->process_use = r.process_use;
-    in->n_cgroups = r.n_cgroups;
-    memcpy(in->cgroups, r.cgroups, sizeof(in->cgroups));
+    put_reading(in, &r);
     return PLM_OK;
 }
 
@@ -578,6 +583,23 @@ static int check(const struct plm_profile_opts *opts, struct plm_error *err)
     in.n_cgroups = 0;
     in.process_use = PLM_PLAN_UNKNOWN;
     return plm_plan_check(&in, err);
+}
+
+int plm_profile_foresee(const struct plm_profile_opts *opts,
+                        const struct plm_stress_reading *reading, int64_t weight_bytes,
+                        struct plm_error *err)
+{
+    struct plm_plan_input in = opts->in;
+    struct plm_plan plan;
+    put_reading(&in, reading);
+    plm_plan_estimate(&in, opts->cost, &(struct plm_plan_estimate){.weight_bytes = weight_bytes});
+    int r = plm_plan_compute(&in, &plan, err);
+    if (r != PLM_OK || plm_plan_enough(&plan, NULL) || plm_plan_fit_context(&in, opts->cost) > 0)
+        return r;
+    bool size_given = in.pinned_tokens != PLM_PLAN_NO_LIMIT;
+    return plm_plan_fail(&in, opts->cost,
+                         size_given ? "--max-total-tokens does not fit" : "the model does not fit",
+                         err);
 }
 
 int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress_ops *ops,

@@ -140,6 +140,12 @@ void plm_profile_step(const struct plm_profile_opts *opts, const struct plm_plan
                       enum plm_stress_kind kind, unsigned flags, struct plm_stress_step *ret);
 // Blocks of the probe pool: max(ceil(batch_max_tokens / 16) + max_sequences, 512).
 uint32_t plm_profile_probe_blocks(const struct plm_plan_caps *caps);
+// Judges before anything is loaded whether a start can succeed at all: a reading with nothing of
+// ours in it, and the bytes of the weights. PLM_OK, INVALID, or OUT_OF_DEVICE with the message that
+// names each knob.
+int plm_profile_foresee(const struct plm_profile_opts *opts,
+                        const struct plm_stress_reading *reading, int64_t weight_bytes,
+                        struct plm_error *err);
 // Runs the loop. On failure the pool is empty, no ballast is held, nothing is sealed, and err has
 // one message that names each knob with a value that was re-planned.
 int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress_ops *ops,

@@ -610,6 +610,41 @@ START_TEST(the_cpu_runs_few_layers_and_less_at_full_context)
 }
 END_TEST
 
+// What is foreseen before a load agrees with what a start then finds, where the device hides
+// nothing.
+START_TEST(a_start_is_foreseen)
+{
+    int good = 0, bad = 0;
+    for (int64_t total = 4 * GIB; total < 8 * GIB; total += 37 * MIB) {
+        for (int limited = 0; limited < 2; limited++) {
+            struct world w = plain();
+            struct plm_profile_opts o = options();
+            struct plm_profile p;
+            struct plm_error err, before = {.msg = ""};
+            struct plm_stress_reading empty;
+            int64_t weights = w.weights;
+            w.total = limited ? 16 * GIB : total;
+            o.in.operator_limit = limited ? total : 0;
+            w.weights = 0;
+            on_read(&w, &empty);
+            w.weights = weights;
+            if (used(&w) > w.total)
+                continue;
+            int foreseen = plm_profile_foresee(&o, &empty, weights, &before);
+            int found = go(&w, o, &p, &err);
+            ck_assert_msg(foreseen == found, "%lld MiB: %s / %s", (long long)(total / MIB),
+                          before.msg, err.msg);
+            good += found == PLM_OK;
+            bad += found != PLM_OK;
+            if (foreseen != PLM_OK)
+                ck_assert_ptr_nonnull(strstr(before.msg, "the model does not fit: "));
+        }
+    }
+    ck_assert_int_gt(good, 20);
+    ck_assert_int_gt(bad, 5);
+}
+END_TEST
+
 START_TEST(bad_options_are_named_before_anything_runs)
 {
     struct world w = plain();
@@ -789,6 +824,7 @@ int main(void)
     tcase_add_test(tc, a_pinned_size_is_never_shrunk);
     tcase_add_test(tc, readings_that_never_settle_count_at_their_worst);
     tcase_add_test(tc, the_cpu_runs_few_layers_and_less_at_full_context);
+    tcase_add_test(tc, a_start_is_foreseen);
     tcase_add_test(tc, bad_options_are_named_before_anything_runs);
     tcase_add_test(tc, every_call_may_fail);
     tcase_add_test(tc, random_devices_end_well_or_with_a_reason);
