@@ -21,6 +21,17 @@ struct mm_tile {
     uint32_t lane; // first lane of the tile in the panel
 };
 
+// How far ahead quants are asked for, into the second-level cache. Panels follow each other in
+// memory, so this runs on into the next one. Measured on a Sapphire Rapids core with the weights
+// out of its caches: a fifth faster than the hardware's own prefetching, and 4 KiB nearly as good.
+#define MM_PREFETCH_BYTES 8192
+
+VEC_FN void mm_prefetch(const uint8_t *q, const int lines)
+{
+    VEC_UNROLL for (int i = 0; i < lines; i++)
+        __builtin_prefetch(q + MM_PREFETCH_BYTES + i * 64, 0, 2);
+}
+
 // Codes of one line: low and high nibbles.
 #define MM_LINES_4(X)                                                                              \
     VEC_UNROLL for (int line = 0; line < 4; line++)                                                \
@@ -39,6 +50,7 @@ VEC_FN void mm_block(uint32_t type, const int rows, const struct mm_tile *t, uin
     const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
     vi dot[VEC_TILE];
+    mm_prefetch(q, type == PLM_TYPE_Q8_0 ? 8 : 4);
     if (type == PLM_TYPE_Q8_0) {
         const uint32_t bias = HALF_BIAS(-128, -128);
         EACH_ROW dot[r] = vd8_start(bias, x + r * ld + PLM_ACT_Q8_S);
@@ -77,6 +89,7 @@ VEC_FN void mm_block_q6(const int rows, const struct mm_tile *t, uint32_t b, vf 
     const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
     vf sum[VEC_TILE];
+    mm_prefetch(q, 6);
     EACH_ROW sum[r] = d; // for compilers that do not see that h starts at 0
     VEC_UNROLL for (int h = 0; h < 2; h++)
     {
@@ -156,6 +169,7 @@ VEC_FN void mm_tile_plain(uint32_t type, const int rows, const struct mm_tile *t
     EACH_ROW acc[r] = vf_set1(0.0f);
     for (uint32_t k = 0; k < t->n_in; k++) {
         const uint8_t *w = t->quants + (uint64_t)k * t->quant_bytes;
+        mm_prefetch(w, 1);
         vf v = type == PLM_TYPE_F32   ? vf_load(w)
                : type == PLM_TYPE_F16 ? vf_load_f16(w)
                                       : vf_load_bf16(w);

@@ -182,6 +182,7 @@ int main(int argc, char **argv)
                          rows[r], scratch);
         bench_matmul(k, types[t].name, types[t].type, act, 1536, (uint32_t)(BIG_BYTES / 1536), 1,
                      scratch); // out of the caches
+        bench_matmul(k, types[t].name, types[t].type, act, 1536, (64u << 20) / 1536, 1, scratch);
         bench_matmul(k, types[t].name, types[t].type, PLM_ACT_F32, 1536, 576, 8, scratch);
     }
     if (only[0] == 0 || strcmp(only, "attention") == 0) {
