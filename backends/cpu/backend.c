@@ -155,7 +155,7 @@ static const struct plm_caps *cpu_caps(const struct plm_backend_device *dev)
 static int cpu_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                      void *import_ptr, struct plm_slab *ret)
 {
-    return plm_cpu_alloc(&dev->machine, kind, bytes, import_ptr, ret);
+    return plm_cpu_alloc(&dev->machine, dev->pool, kind, bytes, import_ptr, ret);
 }
 
 static void cpu_free(struct plm_backend_device *dev, struct plm_slab *slab)

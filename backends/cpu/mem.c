@@ -2,9 +2,11 @@
 #include "backends/cpu/mem.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backends/cpu/pool.h"
 #include "core/base/checked.h"
 
 // Slabs start at a multiple of it, so that the kernel can back them with huge pages (2 MiB on x86
@@ -73,26 +75,56 @@ static unsigned char *reserve(uint64_t bytes)
     return base + head;
 }
 
-// Makes [at, at + bytes) resident. MADV_POPULATE_WRITE reports a failure where a write would be a
-// signal.
-static bool touch(unsigned char *at, uint64_t bytes)
+struct touch_args {
+    uint64_t at;
+    uint64_t failed; // atomic_bool
+};
+
+// Makes units of HUGE_PAGE from `at` resident. MADV_POPULATE_WRITE reports a failure where a write
+// would be a signal.
+static void touch_units(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
+    (void)scratch;
+    const struct touch_args *a = args;
+    unsigned char *at = (unsigned char *)(uintptr_t)a->at + begin * HUGE_PAGE;
+    uint64_t bytes = (end - begin) * HUGE_PAGE;
     int rc;
     do {
         rc = madvise(at, bytes, MADV_POPULATE_WRITE);
     } while (rc != 0 && (errno == EINTR || errno == EAGAIN));
     if (rc == 0)
-        return true;
-    if (errno != EINVAL && errno != ENOSYS)
-        return false;
+        return;
+    if (errno != EINVAL && errno != ENOSYS) {
+        atomic_store((atomic_bool *)(uintptr_t)a->failed, true);
+        return;
+    }
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     for (uint64_t i = 0; i < bytes; i += page)
         ((volatile unsigned char *)at)[i] = 0;
-    return true;
 }
 
-int plm_cpu_alloc(const struct plm_cpu_machine *machine, enum plm_slab_kind kind, uint64_t bytes,
-                  void *import_ptr, struct plm_slab *ret)
+// One step of PLM_CPU_GRANULARITY.
+static bool touch(struct plm_cpu_pool *pool, unsigned char *at)
+{
+    atomic_bool failed = false;
+    struct touch_args args = {(uintptr_t)at, (uintptr_t)&failed};
+    const uint32_t units = PLM_CPU_GRANULARITY / HUGE_PAGE;
+    if (pool == NULL) {
+        touch_units(&args, 0, units, NULL);
+        return !failed;
+    }
+    // A list of one dispatch, beside the open one.
+    struct plm_cpu_dispatch dispatch;
+    struct plm_cpu_phase phase;
+    struct plm_cpu_list list = {
+        .dispatches = &dispatch, .phases = &phase, .cap = 1, .barrier = true};
+    plm_cpu_list_append(&list, touch_units, units, &args, sizeof(args));
+    plm_cpu_pool_run(pool, &list);
+    return !failed;
+}
+
+int plm_cpu_alloc(const struct plm_cpu_machine *machine, struct plm_cpu_pool *pool,
+                  enum plm_slab_kind kind, uint64_t bytes, void *import_ptr, struct plm_slab *ret)
 {
     if (kind == PLM_SLAB_IMPORTED) {
         // The caller's memory stays the caller's: nothing is taken.
@@ -114,8 +146,7 @@ int plm_cpu_alloc(const struct plm_cpu_machine *machine, enum plm_slab_kind kind
         return PLM_ERR_OUT_OF_DEVICE;
     madvise(base, taken, MADV_HUGEPAGE); // a hint: kernels without it say EINVAL
     for (uint64_t at = 0; at < taken; at += PLM_CPU_GRANULARITY) {
-        if (!has_room(machine, PLM_CPU_GRANULARITY + STEP_EXTRA) ||
-            !touch(base + at, PLM_CPU_GRANULARITY)) {
+        if (!has_room(machine, PLM_CPU_GRANULARITY + STEP_EXTRA) || !touch(pool, base + at)) {
             munmap(base, taken);
             return PLM_ERR_OUT_OF_DEVICE;
         }

@@ -12,6 +12,8 @@
 // limits (some 50 us) is small beside zeroing the pages (some 4 ms), small beside any margin.
 #define PLM_CPU_GRANULARITY (16ull << 20)
 
+struct plm_cpu_pool;
+
 struct plm_cpu_machine {
     const char *root;     // see plm_cpu_opts.root
     uint64_t limit_bytes; // the operator's, on this process's resident size; 0: none
@@ -24,9 +26,11 @@ int plm_cpu_query(const struct plm_cpu_machine *machine, struct plm_mem_info *re
 // count may be off by some pages per processor.
 uint64_t plm_cpu_resident_bytes(const char *root);
 
-// The entries alloc and free of the backend.
-int plm_cpu_alloc(const struct plm_cpu_machine *machine, enum plm_slab_kind kind, uint64_t bytes,
-                  void *import_ptr, struct plm_slab *ret);
+// The entries alloc and free of the backend. The pool's workers touch together (NULL: the caller
+// alone): a first touch zeroes, and in a virtual machine the host finds the page only then, which
+// was measured at 3 s per GiB for one thread.
+int plm_cpu_alloc(const struct plm_cpu_machine *machine, struct plm_cpu_pool *pool,
+                  enum plm_slab_kind kind, uint64_t bytes, void *import_ptr, struct plm_slab *ret);
 void plm_cpu_free(struct plm_slab *slab);
 
 #endif

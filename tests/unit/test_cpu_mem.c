@@ -298,7 +298,7 @@ END_TEST
 static int alloc(uint64_t limit_bytes, uint64_t bytes, struct plm_slab *slab)
 {
     struct plm_cpu_machine machine = {.root = root, .limit_bytes = limit_bytes};
-    return plm_cpu_alloc(&machine, PLM_SLAB_DEVICE, bytes, NULL, slab);
+    return plm_cpu_alloc(&machine, NULL, PLM_SLAB_DEVICE, bytes, NULL, slab);
 }
 
 START_TEST(a_limit_of_a_group_stops_it)
@@ -350,7 +350,7 @@ START_TEST(slabs_are_resident_and_go_back)
     // Imported memory stays the caller's.
     char own[64];
     struct plm_cpu_machine machine = {0};
-    ck_assert_int_eq(plm_cpu_alloc(&machine, PLM_SLAB_IMPORTED, 64, own, &slab), PLM_OK);
+    ck_assert_int_eq(plm_cpu_alloc(&machine, NULL, PLM_SLAB_IMPORTED, 64, own, &slab), PLM_OK);
     ck_assert_ptr_eq(slab.host, own);
     ck_assert_uint_eq(slab.taken_bytes, 0);
     plm_cpu_free(&slab);
