@@ -24,6 +24,7 @@ enum form {
 // A conversation being prepared. All json objects in it are owned by it.
 struct chat {
     const struct plm_chat_opts *opts;
+    struct plm_host *host;
     unsigned forms;             // that would make a difference
     unsigned form;              // of this attempt
     struct plm_buf tmp;         // text being joined
@@ -139,6 +140,24 @@ static bool prepare_content(struct chat *chat, struct json_object *message)
                string_of(chat->tmp.len > 0 ? chat->tmp.data : "", chat->tmp.len));
 }
 
+// JSON text of a value, as templates' own `tojson` writes it.
+static struct json_object *as_json_text(struct chat *chat, struct json_object *value)
+{
+    struct json_object *context = json_object_new_object();
+    struct json_object *text = NULL;
+    struct plm_template *writer = NULL;
+    struct plm_render render;
+    if (context != NULL && put_ref(context, "x", value) &&
+        plm_template_create(chat->host, PLM_SLICE("{{ x | tojson }}"), &writer, NULL) == PLM_OK &&
+        plm_template_render(writer, context, &chat->opts->render, &render, NULL) == PLM_OK) {
+        text = string_of(render.text.data, render.text.len);
+        plm_render_finish(&render);
+    }
+    plm_template_destroy(writer);
+    json_object_put(context);
+    return text;
+}
+
 // The other form of one call's arguments, as a new reference: *ret is NULL where there is none.
 static bool convert_arguments(struct chat *chat, struct json_object *args, struct json_object **ret)
 {
@@ -161,10 +180,7 @@ static bool convert_arguments(struct chat *chat, struct json_object *args, struc
     chat->forms |= FORM_TEXT_ARGS;
     if (!as_text)
         return true;
-    size_t n = 0;
-    const char *text = json_object_to_json_string_length(
-        args, JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
-    *ret = text == NULL ? NULL : string_of(text, n);
+    *ret = as_json_text(chat, args);
     return *ret != NULL;
 }
 
@@ -428,7 +444,7 @@ int plm_chat_render(const struct plm_template *tmpl, const struct plm_chat_opts 
         return plm_fail(err, PLM_ERR_INVALID, "messages must be an array");
     if (opts->continue_final_message && json_object_array_length(opts->messages) == 0)
         return plm_fail(err, PLM_ERR_INVALID, "there is no message to continue");
-    struct chat chat = {.opts = opts};
+    struct chat chat = {.opts = opts, .host = tmpl->host};
     struct plm_render best = {0};
     struct plm_error ignored;
     plm_buf_init(&chat.tmp, tmpl->host, PLM_HOST_REQUEST);

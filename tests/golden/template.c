@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs chat template cases: in a folder, NAME.jinja with cases/NAME.jsonl, and lang.jsonl.
 //
-//     template [-v] [DIR...]
+//     template [DIR...]
 //
-// Without a DIR it is to be run in the root of the sources. Each failing case is printed (of those
-// that may fail, with -v), and a tally per file; the last line counts. A failure counts as failed
-// for the templates in `required` and for lines of lang.jsonl of level core; elsewhere the case
-// counts as skipped. Exit: 0 nothing failed, 1 a case failed, 77 nothing ran.
+// Without a DIR it is to be run in the root of the sources. Each failing case is printed, and a
+// tally per file; the last line counts. A failure counts as failed for the templates in `required`
+// and for lines of lang.jsonl of level core; elsewhere the case counts as skipped. Exit: 0 nothing
+// failed, 1 a case failed, 77 nothing ran.
 #include <dirent.h>
 #include <errno.h>
 #include <json-c/json.h>
@@ -32,7 +32,6 @@ struct counts {
 };
 
 static struct plm_host *host;
-static bool verbose;
 
 static const char *const required[] = {
     "SmolLM2-135M-Instruct",
@@ -102,14 +101,13 @@ static bool spans_cover(const struct plm_render *render)
 }
 
 static bool judge(const char *name, const struct want *want, int status,
-                  const struct plm_render *render, const struct plm_error *err, bool show)
+                  const struct plm_render *render, const struct plm_error *err)
 {
     if (status != PLM_OK) {
         if (expected_error(want, err))
             return true;
-        if (show)
-            printf("%s: %s\n    wanted %s\n", name, err->msg,
-                   want->expect != NULL ? "a text" : json_object_get_string(want->error));
+        printf("%s: %s\n    wanted %s\n", name, err->msg,
+               want->expect != NULL ? "a text" : json_object_get_string(want->error));
         return false;
     }
     struct plm_slice got = {render->text.len > 0 ? render->text.data : "", render->text.len};
@@ -117,8 +115,6 @@ static bool judge(const char *name, const struct want *want, int status,
     struct plm_slice wanted = text_of(expect);
     if (expect != NULL && plm_slice_eq(got, wanted) && spans_cover(render))
         return true;
-    if (!show)
-        return false;
     if (expect == NULL) {
         printf("%s: no error, wanted %s\n", name, json_object_get_string(want->error));
         print_text("got", got, 0);
@@ -151,7 +147,7 @@ static void count(bool ok, bool must, struct counts *counts)
 
 // One rendering of a conversation.
 static bool run_chat(const struct plm_template *tmpl, struct json_object *line, const char *name,
-                     const struct want *want, bool normalize, bool show)
+                     const struct want *want, bool normalize)
 {
     struct plm_chat_opts opts;
     struct plm_render render = {0};
@@ -169,7 +165,7 @@ static bool run_chat(const struct plm_template *tmpl, struct json_object *line, 
     opts.strict = true;
     opts.render.now_s = NOW_S;
     int status = plm_chat_render(tmpl, &opts, &render, &err);
-    bool ok = judge(name, want, status, &render, &err, show);
+    bool ok = judge(name, want, status, &render, &err);
     plm_render_finish(&render);
     return ok;
 }
@@ -180,19 +176,18 @@ static void run_case(const struct plm_template *tmpl, const char *stem, struct j
     char name[300];
     struct want want;
     struct json_object *normalized = member(line, "normalized");
-    bool show = must || verbose;
     snprintf(name, sizeof(name), "%s %s", stem, json_object_get_string(member(line, "case")));
     want_of(line, &want);
-    bool ok = run_chat(tmpl, line, name, &want, false, show);
+    bool ok = run_chat(tmpl, line, name, &want, false);
     struct want after = want; // a normalized conversation mostly gives the same
     if (normalized != NULL)
         want_of(normalized, &after);
     strncat(name, " (normalized)", sizeof(name) - strlen(name) - 1);
-    ok = run_chat(tmpl, line, name, &after, true, show) && ok;
+    ok = run_chat(tmpl, line, name, &after, true) && ok;
     count(ok, must, counts);
 }
 
-static bool run_snippet(struct json_object *line, bool show)
+static bool run_snippet(struct json_object *line)
 {
     struct plm_template *tmpl = NULL;
     struct plm_render render = {0};
@@ -212,7 +207,7 @@ static bool run_snippet(struct json_object *line, bool show)
             want.lenient = NULL;
         }
     }
-    bool ok = judge(json_object_get_string(member(line, "id")), &want, status, &render, &err, show);
+    bool ok = judge(json_object_get_string(member(line, "id")), &want, status, &render, &err);
     plm_render_finish(&render);
     plm_template_destroy(tmpl);
     return ok;
@@ -247,8 +242,7 @@ static bool each_line(const char *path,
 static void on_snippet(void *ctx, struct json_object *line, struct counts *counts)
 {
     (void)ctx;
-    bool must = text_is(member(line, "level"), "core");
-    count(run_snippet(line, must || verbose), must, counts);
+    count(run_snippet(line), text_is(member(line, "level"), "core"), counts);
 }
 
 struct file_ctx {
@@ -348,14 +342,9 @@ int main(int argc, char **argv)
     struct counts counts = {0};
     host = plm_host_create(0);
     bool ok = true;
-    int first = 1;
-    if (argc > 1 && strcmp(argv[1], "-v") == 0) {
-        verbose = true;
-        first = 2;
-    }
-    for (int i = first; i < argc; i++)
+    for (int i = 1; i < argc; i++)
         ok = run_dir(argv[i], &counts) && ok;
-    for (size_t i = 0; argc == first && i < sizeof(usual) / sizeof(*usual); i++)
+    for (size_t i = 0; argc == 1 && i < sizeof(usual) / sizeof(*usual); i++)
         if (access(usual[i], R_OK) == 0)
             ok = run_dir(usual[i], &counts) && ok;
     int64_t leaked = plm_host_destroy(host);

@@ -469,7 +469,7 @@ START_TEST(tools_and_arguments_take_the_form_that_works)
     ck_assert_str_eq(chat("{{ '!' + messages[0].tool_calls[0].arguments }}",
                           "[{\"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]",
                           NULL, NULL, &opts),
-                     "!{ \"a\": 1 }");
+                     "!{\"a\": 1}");
 }
 END_TEST
 

@@ -171,7 +171,7 @@ bool plm_tload_sym(struct plm_tload *p, struct plm_slice name, uint32_t *ret);
 // lexer.c: fills p->tokens.
 bool plm_tload_lex(struct plm_tload *p);
 
-// parser.c: expressions.
+// tokens.c
 struct plm_ttoken *plm_tload_tok(struct plm_tload *p);
 struct plm_ttoken *plm_tload_look(struct plm_tload *p);
 void plm_tload_next(struct plm_tload *p);
@@ -191,8 +191,14 @@ struct plm_tnodes {
     size_t cap;
 };
 bool plm_tload_push(struct plm_tload *p, struct plm_tnodes *list, struct plm_tnode *node);
+// A node with that list.
+bool plm_tload_list(struct plm_tload *p, enum plm_tnode_kind kind, uint32_t line,
+                    const struct plm_tnodes *list, struct plm_tnode **ret);
+bool plm_ttoken_is(const struct plm_ttoken *t, enum plm_ttoken_type type, const char *text);
 
+// operators.c and parser.c
 bool plm_tload_expression(struct plm_tload *p, bool with_cond, struct plm_tnode **ret);
+bool plm_tload_unary(struct plm_tload *p, bool with_filter, struct plm_tnode **ret);
 bool plm_tload_tuple(struct plm_tload *p, bool with_cond, bool parens, const char *end_name,
                      struct plm_tnode **ret);
 bool plm_tload_target(struct plm_tload *p, bool with_namespace, const char *end_name,

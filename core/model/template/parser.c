@@ -1,150 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions. The precedence is Jinja's, which is not Python's everywhere: ~ binds tighter than +,
-// unary minus tighter than filters, ** is left-associative.
+// Values, and what stands directly behind them: members, items, calls, filters, tests.
 #include <string.h>
 
 #include "core/model/template/ast.h"
 #include "core/model/template/run.h"
 
-enum {
-    DEPTH_MAX = 150, // nesting of expressions and blocks in a source; each level is some C frames
-};
-
-struct plm_ttoken *plm_tload_tok(struct plm_tload *p)
-{
-    return &p->tokens[p->at];
-}
-
-struct plm_ttoken *plm_tload_look(struct plm_tload *p)
-{
-    return &p->tokens[p->at + 1 < p->n_tokens ? p->at + 1 : p->at];
-}
-
-void plm_tload_next(struct plm_tload *p)
-{
-    if (p->at + 1 < p->n_tokens)
-        p->at++;
-}
-
-static bool tok_is(const struct plm_ttoken *t, enum plm_ttoken_type type, const char *text)
-{
-    return t->type == type && plm_slice_eq_str(t->text, text);
-}
-
-bool plm_tload_is_op(struct plm_tload *p, const char *op)
-{
-    return tok_is(plm_tload_tok(p), PLM_TOK_OP, op);
-}
-
-bool plm_tload_is_name(struct plm_tload *p, const char *name)
-{
-    return tok_is(plm_tload_tok(p), PLM_TOK_NAME, name);
-}
-
-bool plm_tload_skip_op(struct plm_tload *p, const char *op)
-{
-    bool is = plm_tload_is_op(p, op);
-    if (is)
-        plm_tload_next(p);
-    return is;
-}
-
-bool plm_tload_skip_name(struct plm_tload *p, const char *name)
-{
-    bool is = plm_tload_is_name(p, name);
-    if (is)
-        plm_tload_next(p);
-    return is;
-}
-
-bool plm_tload_unexpected(struct plm_tload *p, const char *wanted)
-{
-    static const char *const names[] = {
-        [PLM_TOK_EOF] = "the end of the template",
-        [PLM_TOK_DATA] = "text",
-        [PLM_TOK_VAR_BEGIN] = "'{{'",
-        [PLM_TOK_VAR_END] = "'}}'",
-        [PLM_TOK_BLOCK_BEGIN] = "'{%'",
-        [PLM_TOK_BLOCK_END] = "'%}'",
-        [PLM_TOK_NAME] = "name",
-        [PLM_TOK_STRING] = "string",
-        [PLM_TOK_INT] = "integer",
-        [PLM_TOK_FLOAT] = "float",
-        [PLM_TOK_OP] = "operator",
-    };
-    const struct plm_ttoken *t = plm_tload_tok(p);
-    bool text = t->type >= PLM_TOK_NAME;
-    return plm_tload_fail(p, PLM_ERR_FORMAT, t->line, "expected %s, found %s%s%.*s%s", wanted,
-                          names[t->type], text ? " '" : "",
-                          text ? (int)(t->text.len < 40 ? t->text.len : 40) : 0, t->text.ptr,
-                          text ? "'" : "");
-}
-
-bool plm_tload_expect_op(struct plm_tload *p, const char *op)
-{
-    if (plm_tload_skip_op(p, op))
-        return true;
-    char wanted[8] = {'\'', op[0], '\'', '\0'};
-    return plm_tload_unexpected(p, wanted);
-}
-
-bool plm_tload_expect_name(struct plm_tload *p, struct plm_slice *ret)
-{
-    struct plm_ttoken *t = plm_tload_tok(p);
-    if (t->type != PLM_TOK_NAME || (t->text.ptr[0] >= '0' && t->text.ptr[0] <= '9'))
-        return plm_tload_unexpected(p, "a name");
-    *ret = t->text;
-    plm_tload_next(p);
-    return true;
-}
-
-bool plm_tload_enter(struct plm_tload *p)
-{
-    if (++p->depth > DEPTH_MAX)
-        return plm_tload_fail(p, PLM_ERR_LIMIT, plm_tload_tok(p)->line,
-                              "nested deeper than %d levels", DEPTH_MAX);
-    return true;
-}
-
-struct plm_tnode *plm_tload_node(struct plm_tload *p, enum plm_tnode_kind kind, uint32_t line)
-{
-    struct plm_tnode *node = plm_tload_alloc(p, 1, sizeof(*node));
-    if (node != NULL) {
-        node->kind = (uint8_t)kind;
-        node->line = line;
-    }
-    return node;
-}
-
-bool plm_tload_push(struct plm_tload *p, struct plm_tnodes *list, struct plm_tnode *node)
-{
-    if (list->n == list->cap) {
-        size_t cap = list->cap < 4 ? 4 : list->cap * 2;
-        struct plm_tnode **grown = plm_tarena_grow(
-            &p->tmpl->arena, list->v, list->cap * sizeof(*grown), cap * sizeof(*grown));
-        if (grown == NULL)
-            return plm_tload_nomem(p);
-        list->v = grown;
-        list->cap = cap;
-    }
-    list->v[list->n++] = node;
-    return true;
-}
-
-static bool make_list(struct plm_tload *p, enum plm_tnode_kind kind, uint32_t line,
-                      const struct plm_tnodes *list, struct plm_tnode **ret)
-{
-    struct plm_tnode *node = plm_tload_node(p, kind, line);
-    if (node == NULL)
-        return false;
-    node->list = list->v;
-    node->n = (uint32_t)list->n;
-    *ret = node;
-    return true;
-}
-
-static bool parse_or(struct plm_tload *p, struct plm_tnode **ret);
-static bool parse_unary(struct plm_tload *p, bool with_filter, struct plm_tnode **ret);
 static bool parse_primary(struct plm_tload *p, bool with_namespace, struct plm_tnode **ret);
 
 static bool literal_value(struct plm_tload *p, const struct plm_ttoken *t, struct plm_tval *ret)
@@ -269,7 +129,7 @@ static bool parse_list(struct plm_tload *p, struct plm_tnode **ret)
             return false;
     }
     plm_tload_next(p);
-    return make_list(p, PLM_N_LIST, line, &items, ret);
+    return plm_tload_list(p, PLM_N_LIST, line, &items, ret);
 }
 
 static bool parse_dict(struct plm_tload *p, struct plm_tnode **ret)
@@ -289,7 +149,7 @@ static bool parse_dict(struct plm_tload *p, struct plm_tnode **ret)
             return false;
     }
     plm_tload_next(p);
-    return make_list(p, PLM_N_DICT, line, &items, ret);
+    return plm_tload_list(p, PLM_N_DICT, line, &items, ret);
 }
 
 static bool parse_primary(struct plm_tload *p, bool with_namespace, struct plm_tnode **ret)
@@ -355,7 +215,7 @@ static bool parse_tuple(struct plm_tload *p, int what, bool parens, const char *
     }
     if (!is_tuple && !parens)
         return plm_tload_unexpected(p, "an expression");
-    return make_list(p, PLM_N_TUPLE, line, &items, ret);
+    return plm_tload_list(p, PLM_N_TUPLE, line, &items, ret);
 }
 
 bool plm_tload_tuple(struct plm_tload *p, bool with_cond, bool parens, const char *end_name,
@@ -399,7 +259,7 @@ static bool parse_call_args(struct plm_tload *p, struct plm_tcall_args **ret)
         bool args = plm_tload_skip_op(p, "*");
         bool kwargs = !args && plm_tload_skip_op(p, "**");
         bool named = !args && !kwargs && plm_tload_tok(p)->type == PLM_TOK_NAME &&
-                     tok_is(plm_tload_look(p), PLM_TOK_OP, "=");
+                     plm_ttoken_is(plm_tload_look(p), PLM_TOK_OP, "=");
         bool order = call->dyn_kwargs != NULL ||
                      ((args || !named) && call->dyn_args != NULL && !kwargs) ||
                      (!args && !kwargs && !named && kw.n > 0);
@@ -501,7 +361,8 @@ static bool parse_subscript(struct plm_tload *p, struct plm_tnode *of, struct pl
         if (!plm_tload_expression(p, true, &item) || !plm_tload_push(p, &items, item))
             return false;
     }
-    return make_list(p, PLM_N_TUPLE, node->line, &items, &node->b) && plm_tload_expect_op(p, "]");
+    return plm_tload_list(p, PLM_N_TUPLE, node->line, &items, &node->b) &&
+           plm_tload_expect_op(p, "]");
 }
 
 static bool parse_postfix(struct plm_tload *p, struct plm_tnode **ret)
@@ -620,7 +481,7 @@ static bool parse_filter_expr(struct plm_tload *p, struct plm_tnode **ret)
     }
 }
 
-static bool parse_unary(struct plm_tload *p, bool with_filter, struct plm_tnode **ret)
+bool plm_tload_unary(struct plm_tload *p, bool with_filter, struct plm_tnode **ret)
 {
     uint32_t line = plm_tload_tok(p)->line;
     bool neg = plm_tload_is_op(p, "-");
@@ -629,7 +490,7 @@ static bool parse_unary(struct plm_tload *p, bool with_filter, struct plm_tnode 
     if (neg || plm_tload_is_op(p, "+")) {
         struct plm_tnode *node = plm_tload_node(p, neg ? PLM_N_NEG : PLM_N_POS, line);
         plm_tload_next(p);
-        if (node == NULL || !parse_unary(p, false, &node->a))
+        if (node == NULL || !plm_tload_unary(p, false, &node->a))
             return false;
         *ret = node;
     } else if (!parse_primary(p, false, ret)) {
@@ -637,181 +498,4 @@ static bool parse_unary(struct plm_tload *p, bool with_filter, struct plm_tnode 
     }
     p->depth--;
     return parse_postfix(p, ret) && (!with_filter || parse_filter_expr(p, ret));
-}
-
-// Levels of binary operators, from the tightest.
-static const struct {
-    const char *ops[4];
-    uint8_t codes[4];
-    int n;
-} levels[] = {
-    {{"**"}, {PLM_OP_POW}, 1},
-    {{"*", "/", "//", "%"}, {PLM_OP_MUL, PLM_OP_DIV, PLM_OP_FLOORDIV, PLM_OP_MOD}, 4},
-    {{"~"}, {0}, 1},
-    {{"+", "-"}, {PLM_OP_ADD, PLM_OP_SUB}, 2},
-};
-
-static int operator_at(struct plm_tload *p, int level)
-{
-    if (plm_tload_tok(p)->type == PLM_TOK_OP)
-        for (int i = 0; i < levels[level].n; i++)
-            if (plm_tload_is_op(p, levels[level].ops[i]))
-                return i;
-    return -1;
-}
-
-// Operands of one level, left to right, as one node, so that long chains do not nest.
-static bool parse_binary(struct plm_tload *p, int level, struct plm_tnode **ret)
-{
-    struct plm_tnode *item;
-    uint32_t line = plm_tload_tok(p)->line;
-    if (!(level == 0 ? parse_unary(p, true, &item) : parse_binary(p, level - 1, &item)))
-        return false;
-    int op = operator_at(p, level);
-    *ret = item;
-    if (op < 0)
-        return true;
-    struct plm_tnodes items = {0};
-    uint8_t *ops = NULL;
-    size_t cap = 0;
-    if (!plm_tload_push(p, &items, item))
-        return false;
-    for (; op >= 0; op = operator_at(p, level)) {
-        if (items.n > cap) {
-            size_t more = cap < 8 ? 8 : cap * 2;
-            ops = plm_tarena_grow(&p->tmpl->arena, ops, cap, more);
-            if (ops == NULL)
-                return plm_tload_nomem(p);
-            cap = more;
-        }
-        ops[items.n - 1] = levels[level].codes[op];
-        plm_tload_next(p);
-        if (!(level == 0 ? parse_unary(p, true, &item) : parse_binary(p, level - 1, &item)) ||
-            !plm_tload_push(p, &items, item))
-            return false;
-    }
-    if (!make_list(p, level == 2 ? PLM_N_CONCAT : PLM_N_BINARY, line, &items, ret))
-        return false;
-    (*ret)->ops = ops;
-    return true;
-}
-
-static int compare_at(struct plm_tload *p)
-{
-    static const char *const ops[] = {"==", "!=", "<", "<=", ">", ">="};
-    for (int i = 0; i < 6; i++)
-        if (plm_tload_is_op(p, ops[i]))
-            return i;
-    if (plm_tload_is_name(p, "in"))
-        return PLM_CMP_IN;
-    if (plm_tload_is_name(p, "not") && tok_is(plm_tload_look(p), PLM_TOK_NAME, "in")) {
-        plm_tload_next(p);
-        return PLM_CMP_NOT_IN;
-    }
-    return -1;
-}
-
-static bool parse_compare(struct plm_tload *p, struct plm_tnode **ret)
-{
-    struct plm_tnode *item;
-    uint32_t line = plm_tload_tok(p)->line;
-    if (!parse_binary(p, 3, &item))
-        return false;
-    int op = compare_at(p);
-    *ret = item;
-    if (op < 0)
-        return true;
-    struct plm_tnodes items = {0};
-    uint8_t ops[32]; // a chain longer than this is nobody's template
-    if (!plm_tload_push(p, &items, item))
-        return false;
-    for (; op >= 0; op = compare_at(p)) {
-        if (items.n > sizeof(ops))
-            return plm_tload_fail(p, PLM_ERR_LIMIT, line, "chain of comparisons too long");
-        ops[items.n - 1] = (uint8_t)op;
-        plm_tload_next(p);
-        if (!parse_binary(p, 3, &item) || !plm_tload_push(p, &items, item))
-            return false;
-    }
-    if (!make_list(p, PLM_N_COMPARE, line, &items, ret))
-        return false;
-    (*ret)->ops = plm_tload_alloc(p, items.n, 1);
-    if ((*ret)->ops == NULL)
-        return false;
-    memcpy((*ret)->ops, ops, items.n - 1);
-    return true;
-}
-
-static bool parse_not(struct plm_tload *p, struct plm_tnode **ret)
-{
-    if (!plm_tload_is_name(p, "not"))
-        return parse_compare(p, ret);
-    struct plm_tnode *node = plm_tload_node(p, PLM_N_NOT, plm_tload_tok(p)->line);
-    plm_tload_next(p);
-    if (node == NULL || !plm_tload_enter(p) || !parse_not(p, &node->a))
-        return false;
-    p->depth--;
-    *ret = node;
-    return true;
-}
-
-static bool parse_logic(struct plm_tload *p, bool is_or, struct plm_tnode **ret)
-{
-    struct plm_tnode *item;
-    uint32_t line = plm_tload_tok(p)->line;
-    if (!(is_or ? parse_logic(p, false, &item) : parse_not(p, &item)))
-        return false;
-    *ret = item;
-    const char *word = is_or ? "or" : "and";
-    if (!plm_tload_is_name(p, word))
-        return true;
-    struct plm_tnodes items = {0};
-    if (!plm_tload_push(p, &items, item))
-        return false;
-    while (plm_tload_skip_name(p, word))
-        if (!(is_or ? parse_logic(p, false, &item) : parse_not(p, &item)) ||
-            !plm_tload_push(p, &items, item))
-            return false;
-    return make_list(p, is_or ? PLM_N_OR : PLM_N_AND, line, &items, ret);
-}
-
-static bool parse_or(struct plm_tload *p, struct plm_tnode **ret)
-{
-    return parse_logic(p, true, ret);
-}
-
-bool plm_tload_expression(struct plm_tload *p, bool with_cond, struct plm_tnode **ret)
-{
-    struct plm_tnode *value;
-    if (!plm_tload_enter(p))
-        return false;
-    // Jinja looks up filters of a conditional expression only when they run. What stands before
-    // `if` is parsed before the `if` is seen, so an unknown name is noted and forgiven here.
-    struct plm_slice unknown = p->unknown;
-    uint32_t depth = p->depth;
-    if (!parse_or(p, &value))
-        return false;
-    if (!with_cond || !plm_tload_is_name(p, "if")) {
-        p->depth--;
-        *ret = value;
-        return true;
-    }
-    p->unknown = unknown;
-    p->soft++;
-    while (plm_tload_is_name(p, "if")) {
-        struct plm_tnode *cond = plm_tload_node(p, PLM_N_COND, plm_tload_tok(p)->line);
-        plm_tload_next(p);
-        if (cond == NULL || !parse_or(p, &cond->b))
-            return false;
-        cond->a = value;
-        if (plm_tload_skip_name(p, "else") && !plm_tload_expression(p, true, &cond->c))
-            return false;
-        value = cond;
-        if (!plm_tload_enter(p)) // each further `if` is a level of evaluation
-            return false;
-    }
-    p->soft--;
-    p->depth = depth - 1;
-    *ret = value;
-    return true;
 }

@@ -106,7 +106,7 @@ void plm_render_opts_init(struct plm_render_opts *opts)
         .limits =
             {
                 .steps = 10000000, // a known template takes below 100,000 on a long chat
-                .depth = 1000,     // about 60 macro calls deep; below 512 KiB of C stack
+                .depth = 1000,     // about 230 macro calls deep; below 256 KiB of C stack
                 .output_bytes = (uint64_t)64 << 20,
                 .memory_bytes = (uint64_t)256 << 20,
             },

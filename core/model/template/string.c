@@ -10,6 +10,7 @@
 enum {
     // Bytes of text work that count as one step: about what one evaluated node costs in time.
     BYTES_PER_STEP = 256,
+    SLACK_BYTES_MAX = 4 << 20, // that a growing buffer takes ahead; large blocks move cheaply
 };
 
 bool plm_tpl_step(struct plm_trun *r, uint64_t n)
@@ -46,6 +47,7 @@ struct plm_tbuf *plm_tbuf_new(struct plm_trun *r)
     struct plm_tbuf *buf = plm_tpl_alloc(r, sizeof(*buf));
     if (buf == NULL)
         return NULL;
+    buf->data = (char *)""; // never NULL, and never written while cap is 0
     buf->runs = &buf->one;
     buf->cap_runs = 1;
     return buf;
@@ -58,7 +60,8 @@ bool plm_tbuf_reserve(struct plm_trun *r, struct plm_tbuf *buf, size_t n)
     size_t need = buf->len + n;
     if (need <= buf->cap)
         return true;
-    size_t cap = need < 48 ? 64 : need + need / 2;
+    size_t slack = need / 2 < SLACK_BYTES_MAX ? need / 2 : SLACK_BYTES_MAX;
+    size_t cap = need < 48 ? 64 : need + slack;
     char *data = plm_tarena_grow(&r->arena, buf->data, buf->cap, cap);
     if (data == NULL)
         return plm_tpl_fail_memory(r);
