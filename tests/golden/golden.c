@@ -22,7 +22,7 @@
 #define SERVED_Q8_MAX   0.25 // 8-bit activations
 #define SERVED_Q8_RMS   0.04
 #define REAL_TOP_SERVED 0.3  // log-probability of the ten best, 8-bit activations
-#define REAL_TOP_STRICT 2e-3 // the references are rounded to 1e-5; what remains is order of sums
+#define REAL_TOP_STRICT 5e-4 // the references are rounded to 1e-5; measured: 4.4e-5
 
 #define SERVED_CHUNK 32
 // Larger models take minutes when weights are decoded for every token; only their first two cases
@@ -36,6 +36,9 @@
 // fits this base is read with it, and a line says so. That the file's base counts is held by the
 // tiny models, whose bases differ, and by tests/data/real.
 #define ROPE_BASE_DEFAULT 10000.0f
+// A model off the base that it was trained with is more sensitive: SmolLM2's largest distance is
+// 0.36 there and 0.26 with its own base.
+#define REAL_TOP_SERVED_OFF_BASE 0.4
 
 struct tally {
     int passed, failed, skipped;
@@ -236,7 +239,7 @@ static double top_distance(const float *x, uint32_t n_vocab, const struct ref_ca
 }
 
 static void check_real_case(struct tally *t, struct runner *r, const struct reference *ref,
-                            const struct ref_case *c, bool strict)
+                            const struct ref_case *c, bool strict, double limit)
 {
     struct plm_error err = {0};
     const uint32_t n_vocab = runner_facts(r)->n_vocab;
@@ -245,7 +248,7 @@ static void check_real_case(struct tally *t, struct runner *r, const struct refe
         fail(t, ref->name, &err);
         return;
     }
-    double worst = top_distance(x, n_vocab, c), limit = strict ? REAL_TOP_STRICT : REAL_TOP_SERVED;
+    double worst = top_distance(x, n_vocab, c);
     verdict(t, worst <= limit, ref->name, strict ? "top 10, strict" : "top 10, as served", worst,
             limit);
     int wrong = 0;
@@ -298,9 +301,12 @@ static void check_real(struct tally *t, const char *path, const struct reference
             fail(t, ref->name, &err);
             return;
         }
+        const double limit = strict      ? REAL_TOP_STRICT
+                             : base == 0 ? REAL_TOP_SERVED
+                                         : REAL_TOP_SERVED_OFF_BASE;
         bool large = strict && runner_facts(r)->file_bytes > LARGE_BYTES;
         for (uint32_t i = 0; i < ref->n_cases && !(large && i == LARGE_CASES); i++)
-            check_real_case(t, r, ref, &ref->cases[i], strict);
+            check_real_case(t, r, ref, &ref->cases[i], strict, limit);
         runner_close(r);
     }
 }
