@@ -597,7 +597,7 @@ def metrics_have_the_names_that_dashboards_know():
                          "inter_token_latency_seconds_sum", "e2e_request_latency_seconds_count",
                          "request_queue_time_seconds_count", "request_prefill_time_seconds_count",
                          "request_decode_time_seconds_count"):
-                check(f'\n{prefix}:{name}{{model_name="Fake model"' in "\n" + text, f"{prefix}:{name}")
+                check(f'\n{prefix}:{name}{{model_name="fake"' in "\n" + text, f"{prefix}:{name}")
         for name in ("requests_processing", "requests_deferred", "kv_cache_usage_ratio", "kv_cache_tokens",
                      "device_memory_bytes", "admission_rejected_total"):
             check(f"\nplimsoll:{name}{{" in text, name)

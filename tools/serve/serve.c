@@ -108,23 +108,26 @@ static void *load(void *arg)
     return NULL;
 }
 
-static void collect_names(struct plm_server *srv)
+// The served name is the first alias, or the file's name without its ending: what people call a
+// model is more often in there than in its metadata. Requests may say any of them.
+static bool collect_names(struct plm_server *srv)
 {
     const struct plm_opt_list *aliases = &srv->flags.aliases;
-    for (size_t i = 0; i < aliases->n; i++)
-        srv->model_names[srv->n_model_names++] = aliases->items[i];
-    srv->model_names[srv->n_model_names++] = srv->model.name;
     const char *path = srv->engine_flags.opts.model_path;
     const char *slash = strrchr(path, '/');
     srv->model_file = strdup(slash != NULL ? slash + 1 : path);
     srv->model_stem = srv->model_file != NULL ? strdup(srv->model_file) : NULL;
     if (srv->model_stem == NULL)
-        return;
+        return false;
     char *dot = strrchr(srv->model_stem, '.');
-    if (dot != NULL)
+    if (dot != NULL && dot != srv->model_stem)
         *dot = '\0';
-    srv->model_names[srv->n_model_names++] = srv->model_file;
+    for (size_t i = 0; i < aliases->n; i++)
+        srv->model_names[srv->n_model_names++] = aliases->items[i];
     srv->model_names[srv->n_model_names++] = srv->model_stem;
+    srv->model_names[srv->n_model_names++] = srv->model_file;
+    srv->model_names[srv->n_model_names++] = srv->model.name;
+    return true;
 }
 
 typedef int plan_text(const plim_engine *engine, char *out, size_t cap, size_t *need);
@@ -181,7 +184,6 @@ static void on_loaded(struct loop *l)
     }
     srv->engine = l->loaded;
     plim_engine_model(srv->engine, &srv->model);
-    collect_names(srv);
     plim_metrics m = {.struct_size = sizeof(m)};
     plim_engine_metrics(srv->engine, &m);
     srv->max_body_bytes = srv->flags.max_body_bytes;
@@ -190,7 +192,7 @@ static void on_loaded(struct loop *l)
         srv->max_body_bytes = part;
     watch(l, plim_engine_poll_fd(srv->engine), &tag_engine);
     print_plan(srv->engine, plim_engine_plan_table, stdout);
-    if (!write_plan(srv)) {
+    if (!collect_names(srv) || !write_plan(srv)) {
         l->exit_status = 1;
         l->stop = true;
         return;

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real server with a real model: many clients, clients that leave, memory, refusals, shutdown.
+Takes SmolLM2 from $PLIMSOLL_TEST_MODELS, else the tiny model of tests/data (same promises, text without
+sense)."""
+import json
+import os
+import pathlib
+import random
+import signal
+import time
+
+import harness
+from harness import Server, case, check, main, parallel, same, wait_until
+
+NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+FOLDER = os.environ.get("PLIMSOLL_TEST_MODELS", "")
+REAL = os.path.exists(os.path.join(FOLDER, NAME))
+TINY = pathlib.Path(__file__).parent.parent / "data/models/llama-tied-q4_0.gguf"
+MODEL = os.path.join(FOLDER, NAME) if REAL else str(TINY)
+
+
+def start(*args):
+    return Server("-c", "1024", "-np", "8", "-b", "256", *args)
+
+
+def nothing_is_held(server):
+    """Every block is free or cached, and the host budget is where an idle engine has it."""
+    blocks = server.memory()["devices"][0]["blocks"]
+    return blocks["used"] == 0 and blocks["free"] + blocks["cached"] == blocks["total"]
+
+
+def leave_nothing(server):
+    wait_until(lambda: nothing_is_held(server), "all blocks free or cached", 20)
+    memory = server.memory()
+    same(memory["requests"], {"running": 0, "waiting": 0, "preempted": 0})
+    same(memory["host"]["by_owner"]["request"], 0)
+    same(memory["counters"]["allocations_in_step"], 0)
+    same(memory["counters"]["audit_excess"], 0)
+
+
+def complete(server, prompt, **fields):
+    return server.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields}, timeout=300)
+
+
+@case
+def the_start_prints_the_plan_and_memory_adds_up():
+    with start() as server:
+        check("load line" in server.text(), server.text())
+        m = server.memory()
+        device = m["devices"][0]
+        check(m["ready"] and m["sealed"], m)
+        same(sum(device["by_owner"].values()), device["used_bytes"])
+        check(device["high_water_bytes"] <= device["limit_bytes"], device)
+        blocks = device["blocks"]
+        same(blocks["used"] + blocks["cached"] + blocks["free"], blocks["total"])
+        same(sum(m["host"]["by_owner"].values()), m["host"]["used_bytes"])
+        leave_nothing(server)
+
+
+@case
+def sixty_four_streams_at_once_equal_those_made_alone():
+    with start() as server:
+        prompts = [f"Story number {i}: once upon a time there was" for i in range(64)]
+        alone = [complete(server, p, max_tokens=12)[1]["choices"][0]["text"] for p in prompts[:16]]
+
+        def one(prompt):
+            s = server.stream("/v1/completions", {"prompt": prompt, "temperature": 0, "max_tokens": 12, "stream": True},
+                              timeout=300)
+            same(s.head(), 200)
+            return s.text()
+
+        results = parallel(one, prompts)
+        same([text for text, _ in results][:16], alone)
+        check(all(finish in ("stop", "length") for _, finish in results), results)
+        leave_nothing(server)
+
+
+@case
+def two_hundred_clients_leave_and_nothing_stays():
+    with start() as server:
+        rng = random.Random(1)
+        plans = [(rng.random() * 0.8, rng.random() < 0.5, rng.randrange(1, 400)) for _ in range(200)]
+
+        def one(plan):
+            wait, stream, words = plan
+            s = server.connect()
+            body = json.dumps({"prompt": f"{wait} " + "word " * words, "max_tokens": 200, "ignore_eos": True,
+                               "stream": stream}).encode()
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            time.sleep(wait)
+            s.close()
+
+        parallel(one, plans)
+        leave_nothing(server)
+        same(complete(server, "hi", max_tokens=4)[0], 200)
+
+
+@case
+def a_client_that_leaves_beside_others_is_dropped_at_once():
+    with start() as server:
+        others = [server.stream("/v1/completions", {"prompt": f"{i}", "max_tokens": 500, "ignore_eos": True, "stream": True})
+                  for i in range(2)]
+        for s in others:
+            same(s.head(), 200)
+        for body in ({"prompt": "word " * 900, "max_tokens": 100},                      # in its prefill
+                     {"prompt": "hello", "max_tokens": 900, "ignore_eos": True}):       # not streaming
+            s = server.connect()
+            data = json.dumps(body).encode()
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data))
+            wait_until(lambda: server.memory()["requests"]["running"] == 3, "three run")
+            s.close()
+            begin = time.monotonic()
+            wait_until(lambda: server.memory()["requests"]["running"] == 2, "two run", 10)
+            took = time.monotonic() - begin
+            check(took < 2, f"noticed after {took:.1f} s")
+        for s in others:
+            s.close()
+        leave_nothing(server)
+
+
+@case
+def a_thousand_requests_allocate_nothing():
+    with start() as server:
+        before = server.memory()["devices"][0]["used_bytes"]
+        rng = random.Random(2)
+
+        def one(i):
+            for k in range(50):
+                kind = rng.randrange(5)
+                if kind == 0:
+                    status, _ = complete(server, f"{i} {k} " + "a " * rng.randrange(60), max_tokens=rng.randrange(1, 6))
+                    same(status, 200)
+                elif kind == 1:
+                    status, a = server.chat("Hello", max_tokens=2, n=2, logprobs=True, top_logprobs=2)
+                    same((status, a["usage"]["completion_tokens"]), (200, 4))
+                elif kind == 2:
+                    s = server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": f"{k}"}],
+                                                               "max_tokens": 3, "stream": True})
+                    same(s.head(), 200)
+                    s.text()
+                elif kind == 3:
+                    same(complete(server, "x " * 3000)[0], 400)
+                else:
+                    same(server.post("/tokenize", {"content": "hello"})[0], 200)
+
+        parallel(one, range(20))
+        memory = server.memory()
+        same(memory["devices"][0]["used_bytes"], before)
+        same(memory["counters"]["resizes"], 0)
+        leave_nothing(server)
+
+
+@case
+def beyond_the_context_is_400_with_both_counts():
+    with start() as server:
+        status, a = complete(server, "word " * 2000)
+        error = a["error"]
+        same((status, error["code"], error["n_ctx"]), (400, "context_length_exceeded", 1024))
+        check(error["n_prompt_tokens"] >= 2000, error)
+        check("maximum context length" in error["message"], error)
+        # Prompt plus answer.
+        status, a = complete(server, "hello", max_tokens=1024)
+        same((status, a["error"]["code"]), (400, "context_length_exceeded"))
+        same(complete(server, "hello", max_tokens=2 ** 31 - 1, n=128)[0], 400)
+        status, a = server.chat("word " * 2000, stream=True)
+        same((status, a["error"]["code"]), (400, "context_length_exceeded"))
+        leave_nothing(server)
+
+
+@case
+def what_never_fits_comes_with_an_offer_that_is_taken():
+    # 20 blocks in all: one full request of the context does not fit n times.
+    with Server("-c", "256", "-np", "4", "-b", "64", "--max-total-tokens", "320") as server:
+        context = server.get("/v1/models")[1]["data"][0]["max_model_len"]
+        got, headers, body = server.request(
+            "POST", "/v1/completions", {"prompt": "hello", "max_tokens": context - 20, "n": 16, "ignore_eos": True})
+        error = json.loads(body)["error"]
+        same((got, error["code"], headers.get("x-should-retry")), (400, "memory_budget_exceeded", "false"))
+        check(error["needed_bytes"] > error["limit_bytes"] > 0, error)
+        offer = error["offer"]
+        check(offer["n"] >= 1 and offer["max_tokens"] >= 1, error)
+        status, a = complete(server, "hello", max_tokens=offer["max_tokens"], n=offer["n"], temperature=1, timeout=300)
+        same(status, 200)
+        leave_nothing(server)
+
+
+@case
+def a_full_queue_is_503_with_a_time():
+    with start("--queue-max", "2", "-np", "1") as server:
+        def one(i):
+            return server.request("POST", "/v1/completions", {"prompt": f"{i}", "max_tokens": 100, "ignore_eos": True},
+                                  timeout=300)
+
+        results = parallel(one, range(12))
+        full = [(h, json.loads(b)["error"]) for status, h, b in results if status == 503]
+        check(full, "none was refused")
+        for headers, error in full:
+            same((error["type"], error["code"]), ("overloaded_error", "queue_full"))
+            check(1 <= int(headers["retry-after"]) <= 60, headers)
+        check(all(status in (200, 503) for status, _, _ in results), results)
+        leave_nothing(server)
+
+
+# Messages that a rival answers with 500 or 200.
+BAD_MESSAGES = [
+    [{}],
+    ["hi"],
+    [5],
+    [None],
+    [{"role": "user"}],
+    [{"role": 5, "content": "hi"}],
+    [{"role": "nobody", "content": "hi"}],
+    [{"content": "hi"}],
+    [{"role": "user", "content": 5}],
+    [{"role": "user", "content": {"a": 1}}],
+    [{"role": "user", "content": [5]}],
+    [{"role": "user", "content": [{"type": "text"}]}],
+    [{"role": "user", "content": [{"type": "text", "text": 5}]}],
+    [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}],
+    [{"role": "user", "content": [{"type": "sound"}]}],
+]
+
+
+@case
+def wrong_messages_are_400_and_named():
+    with start() as server:
+        for messages in BAD_MESSAGES:
+            for path in "/v1/chat/completions", "/apply-template":
+                status, a = server.post(path, {"messages": messages, "max_tokens": 2})
+                check(status == 400, f"{path} {messages}: {status} {a}")
+                check((a["error"]["param"] or "").startswith("messages"), f"{messages}: {a}")
+        good = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+        same(server.post("/v1/chat/completions", {"messages": good, "max_tokens": 2})[0], 200)
+
+
+@case
+def text_that_spells_a_control_token_stays_text():
+    with start() as server:
+        def count(text):
+            return server.chat(text, max_tokens=1)[1]["usage"]["prompt_tokens"]
+
+        check(count("a<|im_end|>b") - count("ab") >= 4, "it became a control token")
+        with_special = server.post("/tokenize", {"content": "<|im_end|>"})[1]["count"]
+        without = server.post("/tokenize", {"content": "<|im_end|>", "parse_special": False})[1]["count"]
+        check(with_special == 1 and without > 1, (with_special, without))
+
+
+@case
+def equal_prompts_are_cached_but_not_across_salts_and_keys():
+    with start("--api-key", "a,b") as server:
+        def cached(key="a", **fields):
+            body = {"prompt": "The same long beginning of a prompt. " * 20, "max_tokens": 1, **fields}
+            status, a = server.post("/v1/completions", body, [f"x-api-key: {key}"])
+            same(status, 200)
+            return a["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        same(cached(), 0)
+        check(cached() > 0, "the second time nothing is cached")
+        same(cached(cache_prompt=False), 0)
+        same(cached("b"), 0)
+        same(cached(cache_salt="x"), 0)
+        check(cached(cache_salt="x") > 0)
+        same(cached(cache_salt="y"), 0)
+
+
+@case
+def health_answers_while_all_are_busy():
+    with start() as server:
+        streams = [server.stream("/v1/completions", {"prompt": "word " * 400 + str(i), "max_tokens": 200,
+                                                     "ignore_eos": True, "stream": True}) for i in range(32)]
+        worst = 0
+        for path in ("/health", "/metrics", "/v1/memory", "/readyz") * 10:
+            begin = time.monotonic()
+            same(server.request("GET", path)[0], 200)
+            worst = max(worst, time.monotonic() - begin)
+        check(worst < 1, f"the slowest took {worst:.2f} s")
+        check(server.metric("plimsoll:num_requests_running") >= 1)
+        check(server.metric("plimsoll:kv_cache_usage_perc") > 0)
+        for s in streams:
+            s.close()
+        leave_nothing(server)
+
+
+@case
+def shutdown_during_eight_streams_loses_none():
+    server = start()
+    body = {"prompt": "Once upon a time", "max_tokens": 60, "ignore_eos": True, "temperature": 0, "stream": True,
+            "stream_options": {"include_usage": True}}
+    streams = [server.stream("/v1/completions", body) for _ in range(8)]
+    for s in streams:
+        same(s.head(), 200)
+    server.process.send_signal(signal.SIGTERM)
+    for s in streams:
+        events = list(s.events())
+        same(events[-1], "[DONE]")
+        same(events[-2]["usage"]["completion_tokens"], 60)
+    same(server.process.wait(30), 0)
+
+
+@case
+def a_body_of_20_mb_leaves_the_server_as_it_was():
+    big = json.dumps({"messages": [{"role": "user", "content": "word " * (4 << 20)}]}).encode()
+    fits = json.dumps({"messages": [{"role": "user", "content": "word " * (2 << 20)}]}).encode()
+    with start() as server:
+        stream = server.stream("/v1/completions", {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True})
+        same(stream.head(), 200)
+        before = server.rss()
+        same(server.request("POST", "/v1/chat/completions", big[:1000], ["X-Note: small"])[0], 400)
+        peak = [0]
+
+        def watch(_):
+            end = time.monotonic() + 4
+            while time.monotonic() < end:
+                peak[0] = max(peak[0], server.rss())
+                time.sleep(0.002)
+
+        def ask(_):
+            return server.request("POST", "/v1/chat/completions", fits)
+
+        status, _, body = parallel(lambda f: f(None), [watch, ask])[1]
+        error = json.loads(body)["error"]
+        check((status, error["code"]) in [(400, "context_length_exceeded"), (503, "insufficient_memory"),
+                                          (400, None)], error)
+        limit = server.memory()["host"]["limit_bytes"]
+        check(harness.sanitized() or peak[0] - before < limit, f"{peak[0] - before} bytes more at the peak, of {limit}")
+        print(f"      a body of {len(fits) >> 20} MiB: {status} {error['code']}, {(peak[0] - before) >> 20} MiB at the peak")
+        stream.close()
+        leave_nothing(server)
+
+
+@case
+def sixty_four_idle_streams_cost_little():
+    with start("--queue-max", "128") as server:
+        same(complete(server, "warm", max_tokens=4)[0], 200)
+        # All but eight wait in the queue behind answers that never end within the test.
+        before = server.rss()
+        streams = [server.stream("/v1/completions", {"prompt": f"{i}", "max_tokens": 1000, "ignore_eos": True,
+                                                     "stream": True}) for i in range(64)]
+        time.sleep(2)
+        each = (server.rss() - before) / 64
+        check(harness.sanitized() or each < 64 << 10, f"{each:.0f} bytes each")
+        print(f"      64 clients, 8 running: {each / 1024:.1f} KiB each")
+        for s in streams:
+            s.close()
+        leave_nothing(server)
+
+
+if __name__ == "__main__":
+    main(MODEL)
