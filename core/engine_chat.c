@@ -28,6 +28,18 @@ static struct json_object *member(struct json_object *object, const char *name)
     return value; // NULL also for JSON null
 }
 
+// Templates take any role in silence, and the model then answers something else.
+static bool is_role(const char *name)
+{
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        if (strcmp(name, roles[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int check_message(struct json_object *message, size_t i, plim_error *err)
 {
     char param[64];
@@ -36,11 +48,13 @@ static int check_message(struct json_object *message, size_t i, plim_error *err)
         return bad(err, param, "an object");
     snprintf(param, sizeof(param), "messages[%zu].role", i);
     struct json_object *role = member(message, "role");
-    if (!json_object_is_type(role, json_type_string) || json_object_get_string_len(role) == 0)
-        return bad(err, param, "a string");
+    if (!json_object_is_type(role, json_type_string) || !is_role(json_object_get_string(role)))
+        return bad(err, param, "system, developer, user, assistant, tool or function");
+    // An assistant's message may consist of tool calls alone.
+    bool may_lack_content = strcmp(json_object_get_string(role), "assistant") == 0;
     snprintf(param, sizeof(param), "messages[%zu].content", i);
     struct json_object *content = member(message, "content");
-    if (content != NULL && !json_object_is_type(content, json_type_string) &&
+    if (!(content == NULL && may_lack_content) && !json_object_is_type(content, json_type_string) &&
         !json_object_is_type(content, json_type_array))
         return bad(err, param, "a string or an array of parts");
     size_t parts =

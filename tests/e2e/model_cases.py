@@ -10,7 +10,7 @@ import signal
 import time
 
 import harness
-from harness import Server, case, check, main, parallel, same, wait_until
+from harness import NotHere, Server, case, check, main, parallel, same, wait_until
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 FOLDER = os.environ.get("PLIMSOLL_TEST_MODELS", "")
@@ -31,9 +31,10 @@ def nothing_is_held(server):
 
 def leave_nothing(server):
     wait_until(lambda: nothing_is_held(server), "all blocks free or cached", 20)
+    # The last bytes of an answer may still be on their way.
+    wait_until(lambda: server.memory()["host"]["by_owner"]["request"] == 0, "no request's host memory", 5)
     memory = server.memory()
     same(memory["requests"], {"running": 0, "waiting": 0, "preempted": 0})
-    same(memory["host"]["by_owner"]["request"], 0)
     same(memory["counters"]["allocations_in_step"], 0)
     same(memory["counters"]["audit_excess"], 0)
 
@@ -97,6 +98,8 @@ def two_hundred_clients_leave_and_nothing_stays():
 
 @case
 def a_client_that_leaves_beside_others_is_dropped_at_once():
+    if not REAL:
+        raise NotHere("the tiny model has answered before anybody could leave")
     with start() as server:
         others = [server.stream("/v1/completions", {"prompt": f"{i}", "max_tokens": 500, "ignore_eos": True, "stream": True})
                   for i in range(2)]
@@ -131,7 +134,8 @@ def a_thousand_requests_allocate_nothing():
                     status, _ = complete(server, f"{i} {k} " + "a " * rng.randrange(60), max_tokens=rng.randrange(1, 6))
                     same(status, 200)
                 elif kind == 1:
-                    status, a = server.chat("Hello", max_tokens=2, n=2, logprobs=True, top_logprobs=2)
+                    status, a = server.chat("Hello", max_tokens=2, n=2, logprobs=True, top_logprobs=2,
+                                            ignore_eos=True)
                     same((status, a["usage"]["completion_tokens"]), (200, 4))
                 elif kind == 2:
                     s = server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": f"{k}"}],
@@ -265,11 +269,14 @@ def equal_prompts_are_cached_but_not_across_salts_and_keys():
 
 @case
 def health_answers_while_all_are_busy():
+    if not REAL:
+        raise NotHere("the tiny model is never busy")
     with start() as server:
         streams = [server.stream("/v1/completions", {"prompt": "word " * 400 + str(i), "max_tokens": 200,
                                                      "ignore_eos": True, "stream": True}) for i in range(32)]
+        wait_until(lambda: server.memory()["requests"]["running"] == 8, "eight run")
         worst = 0
-        for path in ("/health", "/metrics", "/v1/memory", "/readyz") * 10:
+        for path in ("/health", "/metrics", "/v1/memory", "/readyz") * 25:
             begin = time.monotonic()
             same(server.request("GET", path)[0], 200)
             worst = max(worst, time.monotonic() - begin)
