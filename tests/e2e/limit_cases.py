@@ -29,7 +29,7 @@ def plan(limit, *args):
 @case
 def planning_stays_under_each_limit_until_none_is_possible():
     started, blocks = [], []
-    for mib in (600, 400, 300, 250, 220, 190, 160, 120):
+    for mib in (600, 400, 300, 250, 220, 190, 160, 64):
         status, out, err, peak = plan(f"{mib}MiB", "--json")
         check(peak <= mib * MIB, f"--memory-limit {mib}MiB: {peak / MIB:.1f} MiB were resident")
         started.append(status == 0)
