@@ -36,6 +36,14 @@
 
 // ---- what is loaded: model, device, plan (engine_core.c, engine_stress.c) ----
 
+// The monitor thread of the stress (engine_watch.c).
+struct plm_watch {
+    pthread_t thread;
+    atomic_bool stop;
+    bool runs;
+    int64_t peak; // the thread's, until it is joined
+};
+
 struct plm_core {
     struct plm_host *host;
     const struct plm_clock *clock;
@@ -57,6 +65,7 @@ struct plm_core {
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
     struct plm_profile profile;
+    struct plm_watch watch;
     float *logits_row; // [n_vocab] where the device's memory is not the host's; else NULL
     int32_t *eog;      // tokens that end generation
     uint32_t n_eog;
@@ -68,10 +77,12 @@ struct plm_core {
 int plm_core_create(struct plm_host *host, const plim_engine_opts *opts, struct plm_core **ret,
                     struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
-// The stress loop, into core->profile.
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
+// The stress loop, into core->profile.
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
+// The `watch` of struct plm_stress_ops; ctx is the core.
+void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
                      uint64_t *ret_logits);

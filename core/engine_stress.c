@@ -348,6 +348,7 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
                                        .empty_cache = empty_cache,
                                        .set_caps = set_caps,
                                        .seal = seal,
+                                       .watch = plm_core_watch,
                                        .progress = report};
     struct plm_profile_opts opts;
     int r = host_logits(core, err);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The monitor of the stress: samples what the driver and the process take beside our own bytes
+// while forwards run, since what is taken and given back inside one shows at no other time.
+#include "core/engine_impl.h"
+
+#include "core/base/checked.h"
+
+#define SAMPLE_NS INT64_C(1000000)
+
+static void sample(struct plm_core *core, int64_t *peak)
+{
+    struct plm_mem_info info;
+    struct plm_ledger_stats ledger;
+    if (plm_device_query_free(core->device, &info) != PLM_OK)
+        return;
+    plm_ledger_read(core->ledger, &ledger);
+    int64_t bytes = (int64_t)info.total_bytes - (int64_t)info.free_bytes; // ours and foreign
+    if (plm_device_caps(core->device)->reports_process_use)
+        bytes = (int64_t)info.process_use_bytes;
+    *peak = plm_max_i64(*peak, bytes - ledger.held_bytes);
+}
+
+static void *watch(void *arg)
+{
+    struct plm_core *core = arg;
+    while (!atomic_load(&core->watch.stop)) {
+        sample(core, &core->watch.peak);
+        core->clock->sleep_ns(core->clock->ctx, SAMPLE_NS);
+    }
+    return NULL;
+}
+
+void plm_core_watch(void *ctx, bool on, int64_t *ret_peak)
+{
+    struct plm_core *core = ctx;
+    struct plm_watch *w = &core->watch;
+    if (on) {
+        w->peak = 0;
+        atomic_store(&w->stop, false);
+        // Without a thread the loop's own readings after each pass are left. A clock that is not
+        // the system's belongs to a simulation, which a thread of its own would make random.
+        w->runs =
+            core->clock == plm_clock_system() && pthread_create(&w->thread, NULL, watch, core) == 0;
+        return;
+    }
+    if (w->runs) {
+        atomic_store(&w->stop, true);
+        pthread_join(w->thread, NULL);
+        w->runs = false;
+    }
+    *ret_peak = w->peak;
+}
