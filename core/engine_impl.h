@@ -196,6 +196,7 @@ struct plim_engine {
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks
     double tokens_per_s;        // smoothed
+    uint64_t forecast_tokens;   // until the first running request ends
     uint64_t next_order;
     plim_metrics counts; // the stepping thread's; published after every step
 

@@ -29,6 +29,22 @@ void plm_histogram_add(plim_histogram *h, double seconds)
 
 // ---- metrics ----
 
+// Tokens that all requests together generate until the first running one ends: what Retry-After is
+// made of. A walk over all, so only now and then.
+#define FORECAST_STEPS 16
+
+static uint64_t tokens_to_blocks(const struct plim_engine *engine, uint32_t running)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < running; i++) {
+        const struct plm_choice *choice =
+            (const struct plm_choice *)plm_sched_running_at(engine->sched, i);
+        uint32_t left = choice->max_output - choice->completions;
+        least = left < least ? left : least;
+    }
+    return running > 0 ? (uint64_t)least * running : 0;
+}
+
 void plm_step_publish(struct plim_engine *engine)
 {
     struct plm_sched_stats sched;
@@ -49,6 +65,8 @@ void plm_step_publish(struct plim_engine *engine)
     m->allocations_in_step = device.allocs_in_step;
     m->resizes = device.resizes;
     m->audit_excess = engine->gate.audit_excess;
+    if (m->steps % FORECAST_STEPS == 0)
+        engine->forecast_tokens = tokens_to_blocks(engine, sched.running);
     pthread_mutex_lock(&engine->lock);
     // Sequences that wait although their request began (followers, preempted ones) are beside those
     // that the door counts.
@@ -57,6 +75,7 @@ void plm_step_publish(struct plim_engine *engine)
     engine->state.blocks_available = pool.free + pool.cached;
     engine->state.sequences = sched.running;
     engine->state.tokens_per_s = engine->tokens_per_s;
+    engine->state.tokens_to_blocks = engine->forecast_tokens;
     pthread_mutex_unlock(&engine->lock);
 }
 

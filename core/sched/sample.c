@@ -13,8 +13,10 @@
 #define SPAN 256u
 // Distances from the best logit are counted in buckets of 1/16 up to 64; e^-64 is below what any
 // sum of probabilities can see.
-#define BUCKETS       1024u
-#define BUCKET_PER_1  16.0f
+#define BUCKETS      1024u
+#define BUCKET_PER_1 16.0f
+// Tokens that are looked at first: those behind it rarely matter to top_k or top_p.
+#define NEAR          10.0f
 #define SEEN_IN_INPUT 0x80000000u // flag beside the count of a token
 
 struct plm_sampler {
@@ -66,14 +68,16 @@ void plm_sampler_destroy(struct plm_sampler *s)
     plm_free(s->host, s);
 }
 
-// e^x for x <= 0 (0 below -87), relative error below 2e-7. Written out so that it vectorises and
-// does not hang on the C library's version: x = n ln 2 + r, a polynomial in r, then 2^n.
+// Distances are cut here: e^-87 is more than 0, but no sum with a 1 in it can see it.
+#define EXP_MAX 87.0f
+
+// e^-x for 0 <= x <= EXP_MAX, relative error below 2e-7. Written out, without branches, so that it
+// vectorises and does not hang on the C library's version: -x = n ln 2 + r, a polynomial in r, 2^n.
 static inline float exp_neg(float x)
 {
-    float clamped = x < -87.0f ? -87.0f : x;
-    float shifted = clamped * 1.44269504f + 12582912.0f; // 1.5 * 2^23: rounds to an integer
+    float shifted = x * -1.44269504f + 12582912.0f; // 1.5 * 2^23: rounds to an integer
     float n = shifted - 12582912.0f;
-    float r = clamped - n * 0.693359375f; // ln 2 in two parts
+    float r = -x - n * 0.693359375f; // ln 2 in two parts
     r = r - n * -2.12194440e-4f;
     float p = 1.9875691500e-4f; // minimax coefficients of Cephes' expf
     p = p * r + 1.3981999507e-3f;
@@ -85,7 +89,30 @@ static inline float exp_neg(float x)
     uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
     float scale;
     memcpy(&scale, &bits, sizeof(scale));
-    return x < -87.0f ? 0.0f : p * scale;
+    return p * scale;
+}
+
+static void exp_all(const float *distance, uint32_t n, float *ret)
+{
+    // Two loops: compilers do not vectorise the choice and the polynomial as one.
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = distance[i] < EXP_MAX ? distance[i] : EXP_MAX;
+    for (uint32_t i = 0; i < n; i++)
+        ret[i] = exp_neg(ret[i]);
+}
+
+// In four lanes: a single chain of additions would wait for each.
+static double sum_all(const float *x, uint32_t n)
+{
+    double lanes[4] = {0};
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        for (uint32_t l = 0; l < 4; l++)
+            lanes[l] += (double)x[i + l];
+    }
+    for (; i < n; i++)
+        lanes[0] += (double)x[i];
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
 // Largest logit; false when one is NaN or infinite (x * 0 is 0 for every finite x).
@@ -128,29 +155,14 @@ static uint32_t first_equal(const float *x, uint32_t n, float value)
 
 // ---- log-probabilities ----
 
-static double sum_exp(const float *x, uint32_t n, float max)
-{
-    double total = 0;
-    for (uint32_t from = 0; from < n; from += SPAN) {
-        uint32_t end = from + SPAN < n ? from + SPAN : n;
-        float lanes[LANES] = {0};
-        uint32_t i = from;
-        for (; i + LANES <= end; i += LANES) {
-            for (uint32_t l = 0; l < LANES; l++)
-                lanes[l] += exp_neg(x[i + l] - max);
-        }
-        for (; i < end; i++)
-            lanes[0] += exp_neg(x[i] - max);
-        for (uint32_t l = 0; l < LANES; l++)
-            total += (double)lanes[l];
-    }
-    return total;
-}
-
-static void take_logprobs(const float *logits, uint32_t n, float max, uint32_t n_top,
+static void take_logprobs(struct plm_sampler *s, const float *logits, float max, uint32_t n_top,
                           struct plm_sample_out *out)
 {
-    double lse = (double)max + log(sum_exp(logits, n, max));
+    const uint32_t n = s->n_vocab;
+    for (uint32_t i = 0; i < n; i++)
+        s->distance[i] = max - logits[i];
+    exp_all(s->distance, n, s->weight);
+    double lse = (double)max + log(sum_all(s->weight, n));
     out->logprob = (float)((double)logits[out->token] - lse);
     // Insertion into a short sorted list; nearly all logits fail the first comparison.
     uint32_t have = 0;
@@ -227,15 +239,11 @@ static uint32_t draw_all(struct plm_sampler *s, float cut, double u)
 {
     uint32_t n = s->n_vocab;
     double total = 0;
+    exp_all(s->distance, n, s->weight);
+    for (uint32_t i = 0; i < n; i++)
+        s->weight[i] = s->distance[i] <= cut ? s->weight[i] : 0.0f;
     for (uint32_t from = 0; from < n; from += SPAN) {
-        uint32_t end = from + SPAN < n ? from + SPAN : n;
-        for (uint32_t i = from; i < end; i++) {
-            float w = exp_neg(-s->distance[i]);
-            s->weight[i] = s->distance[i] <= cut ? w : 0.0f;
-        }
-        double sum = 0;
-        for (uint32_t i = from; i < end; i++)
-            sum += (double)s->weight[i];
+        double sum = sum_all(s->weight + from, n - from < SPAN ? n - from : SPAN);
         s->spans[from / SPAN] = sum;
         total += sum;
     }
@@ -261,44 +269,69 @@ static uint32_t draw_all(struct plm_sampler *s, float cut, double u)
     return last;
 }
 
-static inline uint32_t bucket_of(float distance)
+// The tokens with distance <= cut, by id. Stores before it looks: whether a token is near can not
+// be foreseen, and a wrong guess of the processor costs more than a store.
+static uint32_t gather(struct plm_sampler *s, float cut)
 {
-    float b = distance * BUCKET_PER_1;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        uint32_t bits;
+        memcpy(&bits, &s->distance[i], sizeof(bits));
+        s->keys[n] = (uint64_t)bits << 32 | i;
+        n += s->distance[i] <= cut;
+    }
+    return n;
+}
+
+static inline float key_distance(uint64_t key)
+{
+    uint32_t bits = (uint32_t)(key >> 32);
+    float d;
+    memcpy(&d, &bits, sizeof(d));
+    return d;
+}
+
+static inline float exp_key(uint64_t key)
+{
+    float d = key_distance(key);
+    return exp_neg(d < EXP_MAX ? d : EXP_MAX);
+}
+
+static inline uint32_t bucket_of(uint64_t key)
+{
+    float b = key_distance(key) * BUCKET_PER_1;
     return b < (float)(BUCKETS - 1) ? (uint32_t)b : BUCKETS - 1;
 }
 
-// The last bucket that can hold one of the best top_k tokens, or of the tokens that top_p keeps.
-static uint32_t last_bucket(struct plm_sampler *s, const struct plm_sample_params *p, float cut,
-                            double *ret_mass)
+// The last bucket that can hold one of the best top_k of n gathered tokens, or, without top_k, one
+// of those that top_p keeps; BUCKETS: they are not all among the gathered ones.
+static uint32_t last_bucket(const struct plm_sampler *s, const struct plm_sample_params *p,
+                            uint32_t n, double mass)
 {
     uint32_t count[BUCKETS] = {0}, total = 0;
-    double mass[BUCKETS] = {0}, all = 0;
-    if (p->top_k > 0) {
-        for (uint32_t i = 0; i < s->n_vocab; i++)
-            count[bucket_of(s->distance[i])] += s->distance[i] <= cut;
-        for (uint32_t b = 0; b < BUCKETS; b++) {
-            total += count[b];
-            if (total >= p->top_k)
-                return b;
-        }
-        return BUCKETS - 1;
+    double by_bucket[BUCKETS] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t b = bucket_of(s->keys[i]);
+        count[b]++;
+        if (p->top_k == 0)
+            by_bucket[b] += (double)s->weight[(uint32_t)s->keys[i]];
     }
-    for (uint32_t i = 0; i < s->n_vocab; i++)
-        s->weight[i] = exp_neg(-s->distance[i]);
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        if (s->distance[i] <= cut)
-            mass[bucket_of(s->distance[i])] += (double)s->weight[i];
-    }
-    for (uint32_t b = 0; b < BUCKETS; b++)
-        all += mass[b];
-    *ret_mass = all;
-    double sum = 0;
     for (uint32_t b = 0; b < BUCKETS; b++) {
-        sum += mass[b];
-        if (sum >= (double)p->top_p * all)
+        total += count[b];
+        sum += by_bucket[b];
+        if (p->top_k > 0 ? total >= p->top_k : sum >= (double)p->top_p * mass)
             return b;
     }
-    return BUCKETS - 1;
+    return BUCKETS;
+}
+
+// Probability of all tokens up to the cut, in units of the best one's.
+static double mass_of(struct plm_sampler *s, float cut)
+{
+    exp_all(s->distance, s->n_vocab, s->weight);
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        s->weight[i] = s->distance[i] <= cut ? s->weight[i] : 0.0f;
+    return sum_all(s->weight, s->n_vocab);
 }
 
 // Ascending by distance, stable, so equal distances keep the order of ids. Returns the array that
@@ -330,42 +363,37 @@ static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, uint32_t n)
     return keys;
 }
 
-static inline float key_distance(uint64_t key)
-{
-    uint32_t bits = (uint32_t)(key >> 32);
-    float d;
-    memcpy(&d, &bits, sizeof(d));
-    return d;
-}
-
 // From the best tokens that top_k and top_p leave, best first.
 static uint32_t draw_filtered(struct plm_sampler *s, const struct plm_sample_params *p, float cut,
                               double u)
 {
-    double mass = 0;
-    uint32_t limit = last_bucket(s, p, cut, &mass), n = 0;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        if (s->distance[i] <= cut && bucket_of(s->distance[i]) <= limit) {
-            uint32_t bits;
-            memcpy(&bits, &s->distance[i], sizeof(bits));
-            s->keys[n++] = (uint64_t)bits << 32 | i;
-        }
+    double mass = p->top_k == 0 ? mass_of(s, cut) : 0;
+    uint32_t n = gather(s, cut < NEAR ? cut : NEAR);
+    uint32_t limit = last_bucket(s, p, n, mass), kept_keys = 0;
+    if (limit == BUCKETS && cut > NEAR) {
+        n = gather(s, cut);
+        limit = last_bucket(s, p, n, mass);
     }
+    for (uint32_t i = 0; i < n; i++) {
+        if (bucket_of(s->keys[i]) <= limit)
+            s->keys[kept_keys++] = s->keys[i];
+    }
+    n = kept_keys;
     if (n == 0)
         return s->n_vocab;
     uint64_t *best = sort_keys(s->keys, s->sorted, n);
     if (p->top_k > 0) {
         n = n < p->top_k ? n : p->top_k;
         for (uint32_t i = 0; i < n; i++)
-            mass += (double)exp_neg(-key_distance(best[i]));
+            mass += (double)exp_key(best[i]);
     }
     double kept = 0, bound = (double)p->top_p * mass;
     uint32_t end = 0;
     while (end < n && (end == 0 || p->top_p >= 1.0f || kept < bound))
-        kept += (double)exp_neg(-key_distance(best[end++]));
+        kept += (double)exp_key(best[end++]);
     double target = u * kept, sum = 0;
     for (uint32_t i = 0; i < end; i++) {
-        sum += (double)exp_neg(-key_distance(best[i]));
+        sum += (double)exp_key(best[i]);
         if (sum > target)
             return (uint32_t)best[i];
     }
@@ -419,6 +447,6 @@ int plm_sampler_draw(struct plm_sampler *s, const struct plm_sample_in *in,
     ret->token = (int32_t)token;
     ret->n_top = 0;
     if (p->logprobs)
-        take_logprobs(in->logits, s->n_vocab, raw_max, p->top_logprobs, ret);
+        take_logprobs(s, in->logits, raw_max, p->top_logprobs, ret);
     return PLM_OK;
 }
