@@ -359,6 +359,46 @@ int conf_rows(struct conf_target *t, struct conf_rng *rng)
     return failures;
 }
 
+int conf_fill(struct conf_target *t, struct conf_rng *rng)
+{
+    int failures = 0;
+    for (int i = 0; i < 6; i++) {
+        const uint64_t words = i == 0 ? 1 : conf_range(rng, 1, 700000);
+        const uint32_t seed = conf_u32(rng), flips = conf_below(rng, 4);
+        struct plm_fill_args fill = {.n_words = words, .seed = seed};
+        struct plm_verify_args verify = {.n_words = words, .seed = seed};
+        struct conf_case c;
+        conf_begin(&c, PLM_OP_FILL, sizeof fill);
+        uint32_t *data = conf_output(&c, offsetof(struct plm_fill_args, dst), words * 4);
+        memcpy(c.args, &fill, sizeof fill);
+        snprintf(c.label, sizeof c.label, "fill words %llu", (unsigned long long)words);
+        conf_ready(&c);
+        bool ok = t->run(t, &c, rng) == 0;
+        uint32_t flipped = 0;
+        for (uint32_t k = 0; k < flips; k++) { // words at both ends and one in between
+            uint64_t at = k == 0 ? 0 : k == 1 ? words - 1 : words / 2;
+            if (k > 0 && words < 4)
+                break;
+            data[at] ^= 1u << conf_below(rng, 32);
+            flipped++;
+        }
+        // The same buffer first, so that it lies at the same address again.
+        uint32_t *count = conf_inout(&c, offsetof(struct plm_verify_args, count), 4);
+        *count = 0;
+        c.op = PLM_OP_VERIFY;
+        c.args_bytes = sizeof verify;
+        memcpy(c.args, &verify, sizeof verify);
+        c.buf[0].field = offsetof(struct plm_verify_args, src);
+        ok = ok && t->run(t, &c, rng) == 0 && *count == flipped;
+        if (!ok)
+            printf("FAIL fill of %llu words and verify on %s: %u wrong, not %u\n",
+                   (unsigned long long)words, t->name, *count, flipped);
+        failures += !ok;
+        conf_end(&c);
+    }
+    return failures;
+}
+
 static bool read_file(const char *folder, const char *name, const char *ext, void *out,
                       size_t bytes)
 {

@@ -50,13 +50,17 @@ struct conf_target {
     const char *name;
     int (*run)(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
     void *impl;
-    bool bit_equal; // of the reference's numerics class
+    bool bit_equal;     // of the reference's numerics class
+    bool own_addresses; // buffers lie elsewhere than for the reference
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels
 // directly, "backend:NAME" goes through the backend's list. 0, 77 (not on this machine) or 1.
+// Closing returns the number of failures that show only then.
 int conf_target_open(const char *name, struct conf_target *ret);
-void conf_target_close(struct conf_target *t);
+int conf_target_close(struct conf_target *t);
+int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret);
+int conf_device_close(struct conf_target *t);
 
 // Building a case. The returned data is filled by the caller.
 void conf_begin(struct conf_case *c, enum plm_op op, size_t args_bytes);
@@ -84,6 +88,8 @@ void conf_make(struct conf_case *c, enum plm_op op, struct conf_rng *rng);
 int conf_doubles(struct conf_rng *rng, int rounds);
 // Rows of a product alone and together; number of failures.
 int conf_rows(struct conf_target *t, struct conf_rng *rng);
+// fill, then verify, on the target: what they write depends on addresses. Number of failures.
+int conf_fill(struct conf_target *t, struct conf_rng *rng);
 // Golden blocks through pack and get_rows; number of failures.
 int conf_quants(struct conf_target *t, const char *folder);
 // Random raw blocks of n values of a type.

@@ -64,6 +64,8 @@ int conf_target_open(const char *name, struct conf_target *ret)
         {"avx512", PLM_CPU_ISA_AVX512, PLM_KERNELS_AUTO},
         {"avx512-vnni", PLM_CPU_ISA_AVX512_VNNI, PLM_KERNELS_AUTO},
     };
+    if (strncmp(name, "backend:", 8) == 0)
+        return conf_device_open(name + 8, 2, ret);
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         if (strcmp(name, list[i].name) != 0)
             continue;
@@ -74,14 +76,17 @@ int conf_target_open(const char *name, struct conf_target *ret)
             printf("FAIL select: asked for %s, got %s\n", name, k->isa);
             return 1;
         }
-        *ret = (struct conf_target){list[i].name, run_kernels, (void *)(uintptr_t)k, true};
+        *ret = (struct conf_target){.name = list[i].name,
+                                    .run = run_kernels,
+                                    .impl = (void *)(uintptr_t)k,
+                                    .bit_equal = true};
         return 0;
     }
     printf("conformance: no target \"%s\"\n", name);
     return 1;
 }
 
-void conf_target_close(struct conf_target *t)
+int conf_target_close(struct conf_target *t)
 {
-    (void)t;
+    return t->own_addresses ? conf_device_close(t) : 0;
 }
