@@ -429,7 +429,7 @@ def a_client_that_leaves_is_noticed_in_every_state():
             ended = {"@wait=600000": 0.05, "@submit=300 @hold": 0.5}.get(prompt, 0)
             time.sleep(ended)
             wait_until(lambda: running(server) == 0, f"the end of {prompt}", 2)
-            check(time.monotonic() - start < 0.3 + ended, f"{prompt}: {time.monotonic() - start:.2f} s")
+            check(time.monotonic() - start < 1 + ended, f"{prompt}: {time.monotonic() - start:.2f} s")
         # A half-closing client that waits for tokens counts as gone.
         s = server.connect()
         body = b'{"prompt":"@hold","stream":true}'
@@ -580,7 +580,7 @@ def shutdown_cancels_what_takes_too_long_with_an_error():
     same(events[-1]["error"]["type"], "unavailable_error")
     same(read_response(Reader(waiting))[0], 503)
     same(server.process.wait(5), 0)
-    check(time.monotonic() - start < 2, "it took longer than 2 s")
+    check(time.monotonic() - start < 4, "it took longer than 4 s")
 
 
 @case

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/serve/openai_request.h"
+#include "tools/serve/openai_parse.h"
 
 #include <json-c/json.h>
 #include <math.h>
@@ -7,15 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct parse {
-    const struct plm_json_doc *doc;
-    const struct plm_openai_rules *rules;
-    struct plm_openai_request *ret;
-    struct plm_api_error *error;
-};
-
-static bool wrong_type(struct plm_api_error *error, const char *name, const char *wanted,
-                       enum plm_json_type got)
+bool plm_openai_wrong_type(struct plm_api_error *error, const char *name, const char *wanted,
+                           enum plm_json_type got)
 {
     plm_api_error_invalid(error, name, "%s must be %s, not %s", name, wanted,
                           plm_json_type_name(got));
@@ -23,24 +16,25 @@ static bool wrong_type(struct plm_api_error *error, const char *name, const char
 }
 
 // Absent and null leave *ret as it is.
-static bool get_bool(const struct parse *p, const char *name, bool *ret)
+static bool get_bool(const struct plm_openai_parse_state *p, const char *name, bool *ret)
 {
     const struct plm_json_value *v = plm_json_get(p->doc, name);
     if (v == NULL)
         return true;
     if (v->type != PLM_JSON_BOOL)
-        return wrong_type(p->error, name, "true or false", v->type);
+        return plm_openai_wrong_type(p->error, name, "true or false", v->type);
     *ret = plm_json_is_true(v);
     return true;
 }
 
-static bool get_int(const struct parse *p, const char *name, int64_t min, int64_t max, int64_t *ret)
+static bool get_int(const struct plm_openai_parse_state *p, const char *name, int64_t min,
+                    int64_t max, int64_t *ret)
 {
     const struct plm_json_value *v = plm_json_get(p->doc, name);
     if (v == NULL)
         return true;
     if (v->type != PLM_JSON_NUMBER)
-        return wrong_type(p->error, name, "an integer", v->type);
+        return plm_openai_wrong_type(p->error, name, "an integer", v->type);
     int64_t n;
     if (!plm_json_int(v, &n) || n < min || n > max) {
         plm_api_error_invalid(p->error, name, "%s must be an integer from %lld to %lld, not %.*s",
@@ -72,7 +66,7 @@ static const struct float_field float_fields[] = {
     {"presence_penalty", offsetof(plim_request_opts, presence_penalty), -2, 2, false},
 };
 
-static bool parse_floats(const struct parse *p)
+static bool parse_floats(const struct plm_openai_parse_state *p)
 {
     for (size_t i = 0; i < sizeof(float_fields) / sizeof(float_fields[0]); i++) {
         const struct float_field *f = &float_fields[i];
@@ -80,7 +74,7 @@ static bool parse_floats(const struct parse *p)
         if (v == NULL)
             continue;
         if (v->type != PLM_JSON_NUMBER)
-            return wrong_type(p->error, f->name, "a number", v->type);
+            return plm_openai_wrong_type(p->error, f->name, "a number", v->type);
         double d = plm_json_double(v);
         if (!isfinite(d) || d > f->max || (f->above_min ? d <= f->min : d < f->min)) {
             plm_api_error_invalid(p->error, f->name, "%s must be %s %g and at most %g, not %.*s",
@@ -93,7 +87,7 @@ static bool parse_floats(const struct parse *p)
     return true;
 }
 
-static bool parse_counts(const struct parse *p)
+static bool parse_counts(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
     int64_t n = 1, max_tokens = p->rules->default_max_tokens, min_tokens = 0, top_k = 0;
@@ -114,14 +108,14 @@ static bool parse_counts(const struct parse *p)
     return true;
 }
 
-static bool parse_seed(const struct parse *p)
+static bool parse_seed(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
     const struct plm_json_value *v = plm_json_get(p->doc, "seed");
     if (v == NULL)
         return true;
     if (v->type != PLM_JSON_NUMBER)
-        return wrong_type(p->error, "seed", "an integer", v->type);
+        return plm_openai_wrong_type(p->error, "seed", "an integer", v->type);
     int64_t n = 0;
     o->has_seed = 1;
     if (plm_json_u64(v, &o->seed))
@@ -135,7 +129,7 @@ static bool parse_seed(const struct parse *p)
     return true;
 }
 
-static bool parse_switches(const struct parse *p)
+static bool parse_switches(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
     bool ignore_eos = false, cache_prompt = true, ignored = false;
@@ -148,7 +142,7 @@ static bool parse_switches(const struct parse *p)
     return true;
 }
 
-static bool parse_logprobs(const struct parse *p)
+static bool parse_logprobs(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
     int64_t top = 0;
@@ -177,8 +171,8 @@ static bool parse_logprobs(const struct parse *p)
 
 // A field as a tree; false when it is there and has another type, or memory is short. *ret is NULL
 // when the field is absent.
-static bool get_tree(const struct parse *p, const char *name, struct json_object **ret,
-                     int64_t *ret_charged)
+bool plm_openai_tree(const struct plm_openai_parse_state *p, const char *name,
+                     struct json_object **ret, int64_t *ret_charged)
 {
     *ret = NULL;
     const struct plm_json_value *v = plm_json_get(p->doc, name);
@@ -191,7 +185,7 @@ static bool get_tree(const struct parse *p, const char *name, struct json_object
     return false;
 }
 
-static bool add_stop(const struct parse *p, const char *text, size_t len)
+static bool add_stop(const struct plm_openai_parse_state *p, const char *text, size_t len)
 {
     plim_request_opts *o = &p->ret->opts;
     if (len == 0 || o->n_stop == PLIM_STOP_MAX) {
@@ -207,7 +201,7 @@ static bool add_stop(const struct parse *p, const char *text, size_t len)
     return true;
 }
 
-static bool stop_from_tree(const struct parse *p, struct json_object *tree)
+static bool stop_from_tree(const struct plm_openai_parse_state *p, struct json_object *tree)
 {
     if (json_object_is_type(tree, json_type_string))
         return add_stop(p, json_object_get_string(tree), (size_t)json_object_get_string_len(tree));
@@ -229,11 +223,11 @@ static bool stop_from_tree(const struct parse *p, struct json_object *tree)
     return true;
 }
 
-static bool parse_stop(const struct parse *p)
+static bool parse_stop(const struct plm_openai_parse_state *p)
 {
     struct json_object *tree;
     int64_t charged = 0;
-    if (!get_tree(p, "stop", &tree, &charged))
+    if (!plm_openai_tree(p, "stop", &tree, &charged))
         return false;
     if (tree == NULL)
         return true;
@@ -254,7 +248,8 @@ static bool parse_stop(const struct parse *p)
     return true;
 }
 
-static bool one_bias(const struct parse *p, const char *key, struct json_object *value)
+static bool one_bias(const struct plm_openai_parse_state *p, const char *key,
+                     struct json_object *value)
 {
     plim_request_opts *o = &p->ret->opts;
     char *end;
@@ -278,7 +273,7 @@ static bool one_bias(const struct parse *p, const char *key, struct json_object 
     return true;
 }
 
-static bool bias_from_tree(const struct parse *p, struct json_object *tree)
+static bool bias_from_tree(const struct plm_openai_parse_state *p, struct json_object *tree)
 {
     if (!json_object_is_type(tree, json_type_object)) {
         plm_api_error_invalid(p->error, "logit_bias",
@@ -307,11 +302,11 @@ static bool bias_from_tree(const struct parse *p, struct json_object *tree)
     return true;
 }
 
-static bool parse_bias(const struct parse *p)
+static bool parse_bias(const struct plm_openai_parse_state *p)
 {
     struct json_object *tree;
     int64_t charged = 0;
-    if (!get_tree(p, "logit_bias", &tree, &charged))
+    if (!plm_openai_tree(p, "logit_bias", &tree, &charged))
         return false;
     if (tree == NULL)
         return true;
@@ -320,20 +315,20 @@ static bool parse_bias(const struct parse *p)
     return ok;
 }
 
-static bool parse_stream_options(const struct parse *p)
+static bool parse_stream_options(const struct plm_openai_parse_state *p)
 {
     const struct plm_json_value *v = plm_json_get(p->doc, "stream_options");
     if (v == NULL)
         return true;
     if (v->type != PLM_JSON_OBJECT)
-        return wrong_type(p->error, "stream_options", "an object", v->type);
+        return plm_openai_wrong_type(p->error, "stream_options", "an object", v->type);
     if (!p->ret->stream) {
         plm_api_error_invalid(p->error, "stream_options", "stream_options needs stream to be true");
         return false;
     }
     struct json_object *tree, *usage = NULL;
     int64_t charged = 0;
-    if (!get_tree(p, "stream_options", &tree, &charged))
+    if (!plm_openai_tree(p, "stream_options", &tree, &charged))
         return false;
     json_object_object_get_ex(tree, "include_usage", &usage);
     bool ok = usage == NULL || json_object_is_type(usage, json_type_boolean);
@@ -347,23 +342,23 @@ static bool parse_stream_options(const struct parse *p)
 
 // ---- what cannot be honoured ----
 
-static bool cannot(const struct parse *p, const char *name, const char *what)
+bool plm_openai_cannot(const struct plm_openai_parse_state *p, const char *name, const char *what)
 {
     plm_api_error_invalid(p->error, name, "%s: %s is not supported by this server", name, what);
     p->error->code = "unsupported";
     return false;
 }
 
-static bool parse_response_format(const struct parse *p)
+static bool parse_response_format(const struct plm_openai_parse_state *p)
 {
     const struct plm_json_value *v = plm_json_get(p->doc, "response_format");
     if (v == NULL)
         return true;
     if (v->type != PLM_JSON_OBJECT)
-        return wrong_type(p->error, "response_format", "an object", v->type);
+        return plm_openai_wrong_type(p->error, "response_format", "an object", v->type);
     struct json_object *tree, *type = NULL;
     int64_t charged = 0;
-    if (!get_tree(p, "response_format", &tree, &charged))
+    if (!plm_openai_tree(p, "response_format", &tree, &charged))
         return false;
     json_object_object_get_ex(tree, "type", &type);
     const char *name =
@@ -374,13 +369,13 @@ static bool parse_response_format(const struct parse *p)
     if (text)
         return true;
     if (known)
-        return cannot(p, "response_format", "constrained output");
+        return plm_openai_cannot(p, "response_format", "constrained output");
     plm_api_error_invalid(p->error, "response_format.type",
                           "response_format.type must be text, json_object or json_schema");
     return false;
 }
 
-static bool parse_tool_choice(const struct parse *p)
+static bool parse_tool_choice(const struct plm_openai_parse_state *p)
 {
     const struct plm_json_value *v = plm_json_get(p->doc, "tool_choice");
     if (v == NULL)
@@ -391,16 +386,16 @@ static bool parse_tool_choice(const struct parse *p)
             return true;
     }
     if (v->type == PLM_JSON_OBJECT)
-        return cannot(p, "tool_choice", "to force a named tool");
+        return plm_openai_cannot(p, "tool_choice", "to force a named tool");
     if (v->len == 10 && memcmp(v->ptr, "\"required\"", 10) == 0)
-        return cannot(p, "tool_choice", "to force a tool call");
+        return plm_openai_cannot(p, "tool_choice", "to force a tool call");
     plm_api_error_invalid(p->error, "tool_choice",
                           "tool_choice must be none, auto, required or an object");
     return false;
 }
 
 // Fields that change the output and that nothing here implements: silence would be a lie.
-static bool refuse_unsupported(const struct parse *p)
+static bool refuse_unsupported(const struct plm_openai_parse_state *p)
 {
     static const char *const fields[] = {
         "audio",           "function_call",      "functions",   "grammar",
@@ -415,263 +410,24 @@ static bool refuse_unsupported(const struct parse *p)
             (v->type == PLM_JSON_STRING && v->len == 2) ||
             (v->type == PLM_JSON_STRING && v->len == 6 && memcmp(v->ptr, "\"none\"", 6) == 0);
         if (!harmless)
-            return cannot(p, fields[i], "this field");
+            return plm_openai_cannot(p, fields[i], "this field");
     }
     const struct plm_json_value *modalities = plm_json_get(p->doc, "modalities");
     if (modalities != NULL && memmem(modalities->ptr, modalities->len, "audio", 5) != NULL)
-        return cannot(p, "modalities", "audio output");
+        return plm_openai_cannot(p, "modalities", "audio output");
     int64_t best_of = p->ret->opts.n;
     if (!get_int(p, "best_of", 1, PLIM_N_MAX, &best_of))
         return false;
-    return best_of == p->ret->opts.n || cannot(p, "best_of", "a value other than n");
+    return best_of == p->ret->opts.n || plm_openai_cannot(p, "best_of", "a value other than n");
 }
 
-// ---- prompts ----
-
-static bool parse_model(const struct parse *p)
+static bool parse_all(const struct plm_openai_parse_state *p)
 {
-    const struct plm_json_value *v = plm_json_get(p->doc, "model");
-    if (v == NULL)
-        return true; // there is only one
-    if (v->type != PLM_JSON_STRING)
-        return wrong_type(p->error, "model", "a string", v->type);
-    struct plm_out name;
-    plm_out_init(&name, p->rules->engine);
-    plm_json_text(v, &name);
-    bool known = false;
-    for (size_t i = 0; i < p->rules->n_model_names && !known; i++)
-        known = name.len == strlen(p->rules->model_names[i]) &&
-                memcmp(name.data, p->rules->model_names[i], name.len) == 0;
-    if (!known) {
-        plm_api_error_set(p->error, 404, "invalid_request_error", "model_not_found",
-                          "the model \"%.*s\" does not exist; this server has \"%s\"",
-                          (int)(name.len < 80 ? name.len : 80), name.data != NULL ? name.data : "",
-                          p->rules->model_names[0]);
-        snprintf(p->error->param, sizeof(p->error->param), "model");
-    }
-    plm_out_finish(&name);
-    return known;
-}
-
-// Copies a member's JSON text under its own name.
-static bool copy_member(const struct plm_json_doc *doc, const char *name, enum plm_json_type type,
-                        struct plm_out *out, struct plm_api_error *error)
-{
-    const struct plm_json_value *v = plm_json_get(doc, name);
-    if (v == NULL)
-        return true;
-    if (v->type != type)
-        return wrong_type(error, name, plm_json_type_name(type), v->type);
-    plm_out_printf(out, ",\"%s\":", name);
-    plm_out_bytes(out, v->ptr, v->len);
-    return true;
-}
-
-static bool tool_choice_is_none(const struct plm_json_doc *doc)
-{
-    const struct plm_json_value *v = plm_json_get(doc, "tool_choice");
-    return v != NULL && v->len == 6 && memcmp(v->ptr, "\"none\"", 6) == 0;
-}
-
-static bool is_empty_array(const struct plm_json_value *v)
-{
-    return v->nodes == 1;
-}
-
-bool plm_chat_json(const struct plm_json_doc *doc, struct plm_out *out, struct plm_api_error *error)
-{
-    const struct plm_json_value *v = plm_json_get(doc, "messages");
-    if (v == NULL) {
-        plm_api_error_invalid(error, "messages", "messages is missing");
-        return false;
-    }
-    if (v->type != PLM_JSON_ARRAY)
-        return wrong_type(error, "messages", "an array", v->type);
-    if (is_empty_array(v)) {
-        plm_api_error_invalid(error, "messages", "messages must not be empty");
-        return false;
-    }
-    plm_out_str(out, "{\"messages\":");
-    plm_out_bytes(out, v->ptr, v->len);
-    const struct plm_json_value *tools = plm_json_get(doc, "tools");
-    if (tools != NULL && tools->type != PLM_JSON_ARRAY)
-        return wrong_type(error, "tools", "an array", tools->type);
-    bool with_tools = tools != NULL && !is_empty_array(tools) && !tool_choice_is_none(doc);
-    if ((with_tools && !copy_member(doc, "tools", PLM_JSON_ARRAY, out, error)) ||
-        !copy_member(doc, "add_generation_prompt", PLM_JSON_BOOL, out, error) ||
-        !copy_member(doc, "continue_final_message", PLM_JSON_BOOL, out, error) ||
-        !copy_member(doc, "chat_template_kwargs", PLM_JSON_OBJECT, out, error))
-        return false;
-    plm_out_str(out, "}");
-    if (out->failed)
-        plm_api_error_host(error);
-    return !out->failed;
-}
-
-// A tool as OpenAI defines it: {"type":"function","function":{"name":...}}.
-static bool check_tool(const struct parse *p, struct json_object *tool, size_t i)
-{
-    struct json_object *type = NULL, *function = NULL, *name = NULL;
-    const char *what = NULL;
-    if (!json_object_is_type(tool, json_type_object))
-        what = "";
-    else if (!json_object_object_get_ex(tool, "type", &type) ||
-             !json_object_is_type(type, json_type_string))
-        what = ".type";
-    else if (strcmp(json_object_get_string(type), "function") != 0)
-        return true; // somebody else's kind of tool; the template may know it
-    else if (!json_object_object_get_ex(tool, "function", &function) ||
-             !json_object_is_type(function, json_type_object))
-        what = ".function";
-    else if (!json_object_object_get_ex(function, "name", &name) ||
-             !json_object_is_type(name, json_type_string) || json_object_get_string_len(name) == 0)
-        what = ".function.name";
-    if (what == NULL)
-        return true;
-    char param[64];
-    snprintf(param, sizeof(param), "tools[%zu]%s", i, what);
-    plm_api_error_invalid(p->error, param, "%s is missing or has the wrong type", param);
-    return false;
-}
-
-static bool check_tools(const struct parse *p)
-{
-    const struct plm_json_value *v = plm_json_get(p->doc, "tools");
-    struct json_object *tree;
-    int64_t charged = 0;
-    if (v == NULL || v->type != PLM_JSON_ARRAY)
-        return true; // plm_chat_json() judges the type
-    if (!get_tree(p, "tools", &tree, &charged))
-        return false;
-    bool ok = true;
-    for (size_t i = 0; ok && i < json_object_array_length(tree); i++)
-        ok = check_tool(p, json_object_array_get_idx(tree, i), i);
-    plm_json_release(tree, p->rules->engine, charged);
-    return ok;
-}
-
-static bool parse_chat(const struct parse *p)
-{
-    if (!check_tools(p) || !plm_chat_json(p->doc, &p->ret->text, p->error))
-        return false;
-    p->ret->opts.chat_json = p->ret->text.data;
-    p->ret->opts.chat_json_len = p->ret->text.len;
-    return true;
-}
-
-static bool tokens_from_tree(const struct parse *p, struct json_object *tree)
-{
-    size_t n = json_object_array_length(tree);
-    p->ret->tokens_charged = n * sizeof(int32_t);
-    if (plim_engine_host_charge(p->rules->engine, (int64_t)p->ret->tokens_charged) != PLIM_OK)
-        p->ret->tokens_charged = 0;
-    else
-        p->ret->tokens = malloc(n * sizeof(int32_t));
-    if (p->ret->tokens == NULL) {
-        plm_api_error_host(p->error);
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct json_object *item = json_object_array_get_idx(tree, i);
-        int64_t id = json_object_get_int64(item);
-        if (!json_object_is_type(item, json_type_int) || id < 0 || id >= p->rules->n_vocab) {
-            char param[40];
-            snprintf(param, sizeof(param), "prompt[%zu]", i);
-            plm_api_error_invalid(p->error, param, "%s is not a token id below %u", param,
-                                  p->rules->n_vocab);
-            return false;
-        }
-        p->ret->tokens[i] = (int32_t)id;
-    }
-    p->ret->opts.tokens = p->ret->tokens;
-    p->ret->opts.n_tokens = n;
-    return true;
-}
-
-static bool prompt_from_array(const struct parse *p, struct json_object *tree)
-{
-    struct json_object *first =
-        json_object_array_length(tree) > 0 ? json_object_array_get_idx(tree, 0) : NULL;
-    if (json_object_is_type(first, json_type_int))
-        return tokens_from_tree(p, tree);
-    bool nested =
-        json_object_is_type(first, json_type_array) || json_object_is_type(first, json_type_string);
-    if (nested && json_object_array_length(tree) > 1)
-        return cannot(p, "prompt", "more than one prompt in a request");
-    if (json_object_is_type(first, json_type_array) && json_object_array_length(first) > 0)
-        return tokens_from_tree(p, first);
-    if (json_object_is_type(first, json_type_string)) {
-        plm_out_bytes(&p->ret->text, json_object_get_string(first),
-                      (size_t)json_object_get_string_len(first));
-        return true;
-    }
-    plm_api_error_invalid(p->error, "prompt", "prompt must be a string or an array of token ids");
-    return false;
-}
-
-static bool parse_prompt(const struct parse *p)
-{
-    const struct plm_json_value *v = plm_json_get(p->doc, "prompt");
-    if (v == NULL) {
-        plm_api_error_invalid(p->error, "prompt", "prompt is missing");
-        return false;
-    }
-    if (v->type == PLM_JSON_STRING) {
-        plm_json_text(v, &p->ret->text);
-    } else if (v->type == PLM_JSON_ARRAY) {
-        struct json_object *tree;
-        int64_t charged = 0;
-        if (!get_tree(p, "prompt", &tree, &charged))
-            return false;
-        bool ok = prompt_from_array(p, tree);
-        plm_json_release(tree, p->rules->engine, charged);
-        if (!ok)
-            return false;
-    } else {
-        return wrong_type(p->error, "prompt", "a string or an array of token ids", v->type);
-    }
-    if (p->ret->text.failed) {
-        plm_api_error_host(p->error);
-        return false;
-    }
-    if (p->ret->tokens == NULL) {
-        p->ret->opts.prompt = p->ret->text.data != NULL ? p->ret->text.data : "";
-        p->ret->opts.prompt_len = p->ret->text.len;
-    }
-    return true;
-}
-
-static bool parse_salt(const struct parse *p)
-{
-    const struct plm_json_value *v = plm_json_get(p->doc, "cache_salt");
-    if (v != NULL && v->type != PLM_JSON_STRING)
-        return wrong_type(p->error, "cache_salt", "a string", v->type);
-    if (v == NULL && !p->rules->many_keys)
-        return true;
-    struct plm_out salt;
-    plm_out_init(&salt, NULL);
-    plm_out_printf(&salt, "%d:", p->rules->many_keys ? p->rules->key_index : 0);
-    if (v != NULL)
-        plm_json_text(v, &salt);
-    bool fits = !salt.failed && salt.len < sizeof(p->ret->salt) &&
-                memchr(salt.data, '\0', salt.len) == NULL;
-    if (fits)
-        memcpy(p->ret->salt, salt.data, salt.len);
-    plm_out_finish(&salt);
-    if (!fits)
-        plm_api_error_invalid(p->error, "cache_salt",
-                              "cache_salt must be text of at most 128 bytes");
-    p->ret->opts.cache_salt = p->ret->salt;
-    return fits;
-}
-
-static bool parse_all(const struct parse *p)
-{
-    return parse_model(p) && parse_floats(p) && parse_counts(p) && parse_seed(p) &&
+    return plm_openai_model(p) && parse_floats(p) && parse_counts(p) && parse_seed(p) &&
            parse_switches(p) && parse_logprobs(p) && parse_stream_options(p) &&
            parse_response_format(p) && parse_tool_choice(p) && refuse_unsupported(p) &&
-           parse_stop(p) && parse_bias(p) && parse_salt(p) &&
-           (p->ret->chat ? parse_chat(p) : parse_prompt(p));
+           parse_stop(p) && parse_bias(p) && plm_openai_salt(p) &&
+           (p->ret->chat ? plm_openai_chat(p) : plm_openai_prompt(p));
 }
 
 bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc *doc, bool chat,
@@ -682,7 +438,7 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
     plm_out_init(&ret->text, rules->engine);
     plm_out_init(&ret->stop_text, rules->engine);
     ret->chat = chat;
-    struct parse p = {doc, rules, ret, error};
+    struct plm_openai_parse_state p = {doc, rules, ret, error};
     if (parse_all(&p)) {
         if (!ret->echo)
             return true;
