@@ -297,6 +297,19 @@ static int host_logits(struct plm_core *core, struct plm_error *err)
                : plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a row of logits");
 }
 
+// Slabs that the KV pool leaves to others: workspace, ballast, staging, and what is to come.
+#define OTHER_SLABS 16u
+
+// Slabs that the driver still gives for the KV pool; 0 would mean no limit.
+static uint32_t slabs_left(const struct plm_core *core)
+{
+    struct plm_device_counters c;
+    uint64_t most = plm_device_caps(core->device)->max_slabs;
+    plm_device_counters(core->device, &c);
+    uint64_t used = c.allocs - c.frees + OTHER_SLABS;
+    return most > used ? (uint32_t)(most - used) : 1;
+}
+
 static void profile_opts(struct plm_core *core, struct plm_profile_opts *ret)
 {
     const struct plm_caps *caps = plm_device_caps(core->device);
@@ -315,7 +328,7 @@ static void profile_opts(struct plm_core *core, struct plm_profile_opts *ret)
                         .max_context = o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train},
                .block_bytes = (int64_t)plm_kv_block_bytes(&facts->groups[0]),
                .max_slab_bytes = (int64_t)caps->max_slab_bytes,
-               .max_slabs = caps->max_slabs,
+               .max_slabs = slabs_left(core),
                .prefix_cache_blocks = o->prefix_cache ? PLM_PLAN_UNKNOWN : 0,
                .pinned_tokens = (int64_t)o->max_total_tokens},
         .cost = plm_model_cost_table(core->model),
