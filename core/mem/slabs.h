@@ -28,7 +28,8 @@ struct plm_slab_rule plm_slab_rule(int64_t pool_bytes, int64_t block_bytes, int6
                                    int64_t max_slab_bytes, uint32_t max_slabs);
 // Bytes of the slabs that hold this many blocks, the last slab exact (its bytes a multiple of g).
 int64_t plm_slab_pool_bytes(const struct plm_slab_rule *rule, int64_t blocks);
-// The most blocks whose slabs take at most `bytes`, in at most max_slabs; 0 where bytes is negative.
+// The most blocks whose slabs take at most `bytes`, in at most max_slabs; 0 where bytes is
+// negative.
 int64_t plm_slab_fit(const struct plm_slab_rule *rule, int64_t bytes);
 
 #endif
