@@ -8,9 +8,16 @@
 #include <stdint.h>
 #include <string.h>
 
-// Loops over register tiles must vanish, or the tiles live in memory.
-#ifdef __clang__
+// Loops over register tiles must vanish, or the tiles live in memory. Not so where every access is
+// checked: unrolled, that takes the compiler minutes.
+#if defined(__clang__)
+#if __has_feature(address_sanitizer)
+#define PLM_UNROLL
+#else
 #define PLM_UNROLL _Pragma("unroll")
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define PLM_UNROLL
 #else
 #define PLM_UNROLL _Pragma("GCC unroll 16")
 #endif
