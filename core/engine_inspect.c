@@ -19,26 +19,6 @@ static void append_cut(struct plm_buf *buf, struct plm_slice text)
         plm_buf_append_str(buf, "...");
 }
 
-static void append_json_string(struct plm_buf *buf, struct plm_slice text)
-{
-    size_t valid = plm_utf8_valid_prefix(text.ptr, text.len);
-    plm_buf_append_char(buf, '"');
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        if (c == '"' || c == '\\')
-            plm_buf_printf(buf, "\\%c", c);
-        else if (c < 0x20)
-            plm_buf_printf(buf, "\\u%04x", c);
-        else if (i < valid)
-            plm_buf_append_char(buf, (char)c);
-        else if (c < 0x80)
-            plm_buf_append_char(buf, (char)c);
-        else
-            plm_buf_append_str(buf, "\xEF\xBF\xBD"); // not UTF-8 from here on
-    }
-    plm_buf_append_char(buf, '"');
-}
-
 static bool is_number(enum plm_gguf_type type)
 {
     return type != PLM_GGUF_STRING && type != PLM_GGUF_ARRAY && type != PLM_GGUF_BOOL;
@@ -52,10 +32,10 @@ static void append_key_json(struct plm_buf *buf, const struct plm_gguf *gguf, ui
     struct plm_slice name = plm_gguf_key_name(gguf, i), value;
     char key[256];
     snprintf(key, sizeof(key), "%.*s", (int)(name.len < 255 ? name.len : 255), name.ptr);
-    append_json_string(buf, name);
+    plm_buf_append_json(buf, name);
     plm_buf_append_str(buf, ": ");
     if (type == PLM_GGUF_STRING && plm_gguf_str(gguf, key, &value, NULL) == PLM_OK) {
-        append_json_string(buf, value);
+        plm_buf_append_json(buf, value);
         return;
     }
     plm_buf_clear(scratch);
@@ -66,7 +46,7 @@ static void append_key_json(struct plm_buf *buf, const struct plm_gguf *gguf, ui
     if (plain)
         plm_buf_append_slice(buf, value);
     else
-        append_json_string(buf, value);
+        plm_buf_append_json(buf, value);
 }
 
 static void append_shape(struct plm_buf *buf, const struct plm_gguf_tensor *t, const char *between)
@@ -95,7 +75,7 @@ static void write_json(struct plm_buf *buf, const struct plm_gguf *gguf)
     for (uint64_t i = 0; i < plm_gguf_n_tensors(gguf); i++) {
         const struct plm_gguf_tensor *t = plm_gguf_tensor_at(gguf, i);
         plm_buf_append_str(buf, i > 0 ? ", {\"name\": " : "{\"name\": ");
-        append_json_string(buf, t->name);
+        plm_buf_append_json(buf, t->name);
         plm_buf_printf(buf, ", \"type\": \"%s\", \"shape\": [", type_of(t));
         append_shape(buf, t, ", ");
         plm_buf_printf(buf, "], \"bytes\": %" PRIu64 ", \"file\": %u, \"offset\": %" PRIu64 "}",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/utf8.h"
 
 bool plm_slice_eq(struct plm_slice a, struct plm_slice b)
 {
@@ -89,6 +90,32 @@ bool plm_buf_append_slice(struct plm_buf *buf, struct plm_slice s)
 bool plm_buf_append_char(struct plm_buf *buf, char c)
 {
     return plm_buf_append(buf, &c, 1);
+}
+
+// The character of n bytes at s as it stands in a JSON string; n is 0 where none starts.
+static void append_json_char(struct plm_buf *buf, const char *s, size_t n)
+{
+    unsigned char c = (unsigned char)*s;
+    if (n == 0)
+        plm_buf_append_str(buf, "\xEF\xBF\xBD");
+    else if (c == '"' || c == '\\')
+        plm_buf_printf(buf, "\\%c", c);
+    else if (c < 0x20 || c == 0x7f) // DEL is legal there, but not fit for a terminal
+        plm_buf_printf(buf, "\\u%04x", c);
+    else
+        plm_buf_append(buf, s, n);
+}
+
+bool plm_buf_append_json(struct plm_buf *buf, struct plm_slice text)
+{
+    plm_buf_append_char(buf, '"');
+    for (size_t at = 0; at < text.len;) {
+        uint32_t cp;
+        size_t n = plm_utf8_decode(text.ptr + at, text.len - at, &cp);
+        append_json_char(buf, text.ptr + at, n);
+        at += n > 0 ? n : 1;
+    }
+    return plm_buf_append_char(buf, '"');
 }
 
 bool plm_buf_printf(struct plm_buf *buf, const char *fmt, ...)

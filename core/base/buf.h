@@ -39,6 +39,8 @@ bool plm_buf_append(struct plm_buf *buf, const void *bytes, size_t n);
 bool plm_buf_append_str(struct plm_buf *buf, const char *s);
 bool plm_buf_append_slice(struct plm_buf *buf, struct plm_slice s);
 bool plm_buf_append_char(struct plm_buf *buf, char c);
+// Appends text as a JSON string, with its quotes. Each byte that is not UTF-8 becomes U+FFFD.
+bool plm_buf_append_json(struct plm_buf *buf, struct plm_slice text);
 bool plm_buf_printf(struct plm_buf *buf, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/base/utf8.h"
 #include "kernels/abi.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -45,25 +44,13 @@ static void integer_or_null(struct plm_buf *buf, const char *name, int64_t value
     plm_buf_append_str(buf, "null");
 }
 
-// A string from outside: escaped, and what is not UTF-8 replaced.
 static void text(struct plm_buf *buf, const char *name, const char *value)
 {
     key(buf, name);
-    if (value == NULL) {
+    if (value == NULL)
         plm_buf_append_str(buf, "null");
-        return;
-    }
-    plm_buf_append_char(buf, '"');
-    bool valid = plm_utf8_valid_prefix(value, strlen(value)) == strlen(value);
-    for (const unsigned char *c = (const unsigned char *)value; *c != 0; c++) {
-        if (*c == '"' || *c == '\\')
-            plm_buf_printf(buf, "\\%c", *c);
-        else if (*c < 0x20 || *c == 0x7f)
-            plm_buf_printf(buf, "\\u%04x", *c);
-        else
-            plm_buf_append_char(buf, *c < 0x80 || valid ? (char)*c : '?');
-    }
-    plm_buf_append_char(buf, '"');
+    else
+        plm_buf_append_json(buf, (struct plm_slice){value, strlen(value)});
 }
 
 static void open_object(struct plm_buf *buf, const char *name)

@@ -82,6 +82,22 @@ START_TEST(utf8_is_strict)
 }
 END_TEST
 
+START_TEST(json_strings_are_valid_whatever_the_bytes)
+{
+    static const char bytes[] = "a\"\\\n\x7f\xC3\xA9\xFF\xC3";
+    struct plm_host *host = plm_host_create(0);
+    struct plm_buf buf;
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    ck_assert(plm_buf_append_json(&buf, PLM_SLICE(bytes)));
+    ck_assert_str_eq(buf.data, "\"a\\\"\\\\\\u000a\\u007f\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\"");
+    plm_buf_clear(&buf);
+    ck_assert(plm_buf_append_json(&buf, (struct plm_slice){NULL, 0}));
+    ck_assert_str_eq(buf.data, "\"\"");
+    plm_buf_finish(&buf);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 START_TEST(philox_matches_the_published_vector)
 {
     // Known-answer vectors of the Random123 distribution, philox4x32-10.
@@ -115,6 +131,7 @@ int main(void)
     tcase_add_test(tc, nth_allocation_fails);
     tcase_add_test(tc, a_failed_buffer_stays_failed);
     tcase_add_test(tc, utf8_is_strict);
+    tcase_add_test(tc, json_strings_are_valid_whatever_the_bytes);
     tcase_add_test(tc, philox_matches_the_published_vector);
     tcase_add_test(tc, checked_arithmetic_refuses_to_wrap);
     suite_add_tcase(suite, tc);
