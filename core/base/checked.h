@@ -38,6 +38,12 @@ static inline uint64_t plm_div_ceil(uint64_t value, uint64_t step)
     return value / step + (value % step != 0);
 }
 
+// The same for signed bytes; what is below 0 counts as 0.
+static inline int64_t plm_round_up_i64(int64_t value, int64_t step)
+{
+    return value <= 0 ? 0 : (int64_t)plm_round_up((uint64_t)value, (uint64_t)step);
+}
+
 static inline int64_t plm_min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

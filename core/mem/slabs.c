@@ -3,11 +3,6 @@
 
 #include "core/base/checked.h"
 
-static int64_t round_up(int64_t value, int64_t step)
-{
-    return (int64_t)plm_round_up((uint64_t)value, (uint64_t)step);
-}
-
 // Largest number of blocks whose bytes, rounded up to g, are at most `bytes`.
 static int64_t blocks_in(int64_t bytes, int64_t block_bytes, int64_t g)
 {
@@ -23,16 +18,16 @@ struct plm_slab_rule plm_slab_rule(int64_t pool_bytes, int64_t block_bytes, int6
     int64_t want =
         plm_clamp_i64(pool_bytes / PLM_SLABS_PER_POOL, PLM_SLAB_MIN_BYTES, PLM_SLAB_MAX_BYTES);
     // A slab that leaves part of a granule unused wastes it in every slab, so fill whole granules.
-    want = round_up(plm_max_i64(want, block_bytes), g);
+    want = plm_round_up_i64(plm_max_i64(want, block_bytes), g);
     // One slab fewer than allowed, since the last one may be a short one beside full ones.
     int64_t floor_bytes = pool_bytes / (slabs > 1 ? slabs - 1 : 1);
     if (want < floor_bytes)
-        want = round_up(floor_bytes + block_bytes, g);
+        want = plm_round_up_i64(floor_bytes + block_bytes, g);
     int64_t blocks = blocks_in(plm_min_i64(want, most), block_bytes, g);
     if (blocks > PLM_POOL_BLOCKS_MAX)
         blocks = PLM_POOL_BLOCKS_MAX;
     rule.slab_blocks = (uint32_t)blocks;
-    rule.slab_bytes = round_up(blocks * block_bytes, g);
+    rule.slab_bytes = plm_round_up_i64(blocks * block_bytes, g);
     return rule;
 }
 
@@ -42,7 +37,7 @@ int64_t plm_slab_pool_bytes(const struct plm_slab_rule *rule, int64_t blocks)
         return 0;
     int64_t full = blocks / rule->slab_blocks;
     int64_t rest = blocks % rule->slab_blocks;
-    return full * rule->slab_bytes + round_up(rest * rule->block_bytes, rule->g);
+    return full * rule->slab_bytes + plm_round_up_i64(rest * rule->block_bytes, rule->g);
 }
 
 int64_t plm_slab_fit(const struct plm_slab_rule *rule, int64_t bytes)

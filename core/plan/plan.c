@@ -31,11 +31,6 @@ int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps)
 
 // ---- inputs ----
 
-static int64_t round_up(int64_t value, int64_t step)
-{
-    return (int64_t)plm_round_up((uint64_t)value, (uint64_t)step);
-}
-
 struct field {
     const char *name;
     int64_t value, least, most;
@@ -111,9 +106,9 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
 static void plan_foreign(struct plm_plan *p)
 {
     const struct plm_plan_input *in = &p->in;
-    p->foreign = round_up(plm_max_i64(0, in->T - in->F - in->O), in->g);
+    p->foreign = plm_round_up_i64(plm_max_i64(0, in->T - in->F - in->O), in->g);
     p->own_drv = in->process_use != PLM_PLAN_UNKNOWN
-                     ? round_up(plm_max_i64(0, in->process_use - in->O), in->g)
+                     ? plm_round_up_i64(plm_max_i64(0, in->process_use - in->O), in->g)
                      : in->context_bytes + in->driver_calls;
 }
 
@@ -270,7 +265,7 @@ static int64_t workspace(const struct plm_plan_input *in, const struct plm_cost_
 {
     struct plm_shape shape = plm_caps_shape(caps);
     int64_t bytes = plm_cost(table, &shape);
-    return bytes > PLM_PLAN_BYTES_MAX ? PLM_PLAN_BYTES_MAX : round_up(bytes, in->g);
+    return bytes > PLM_PLAN_BYTES_MAX ? PLM_PLAN_BYTES_MAX : plm_round_up_i64(bytes, in->g);
 }
 
 int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
@@ -285,8 +280,8 @@ int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table
 void plm_plan_estimate(struct plm_plan_input *in, const struct plm_cost_table *table,
                        const struct plm_plan_estimate *estimate)
 {
-    int64_t bytes =
-        round_up(estimate->weight_bytes, in->g) + round_up(estimate->other_bytes, in->g);
+    int64_t bytes = plm_round_up_i64(estimate->weight_bytes, in->g) +
+                    plm_round_up_i64(estimate->other_bytes, in->g);
     take(in, bytes + workspace(in, table, &in->caps));
 }
 

@@ -57,11 +57,6 @@ static bool pinned(const struct loop *l)
     return l->in.pinned_tokens != PLM_PLAN_NO_LIMIT;
 }
 
-static int64_t round_up(int64_t value, int64_t step)
-{
-    return (int64_t)plm_round_up((uint64_t)plm_max_i64(0, value), (uint64_t)step);
-}
-
 static uint32_t least_blocks(const struct loop *l)
 {
     return l->in.caps.max_sequences;
@@ -160,7 +155,7 @@ static int64_t watched(const struct plm_plan_input *in)
 {
     int64_t bytes =
         in->process_use != PLM_PLAN_UNKNOWN ? in->process_use - in->O : in->T - in->F - in->O;
-    return round_up(bytes, in->g);
+    return plm_round_up_i64(bytes, in->g);
 }
 
 // ---- passes ----
@@ -251,7 +246,7 @@ static int stress_once(struct loop *l)
         r = mixed_round(l, i);
     if (l->ops->watch != NULL) {
         l->ops->watch(l->ops->ctx, false, &peak);
-        l->peak = plm_max_i64(l->peak, round_up(peak, l->in.g));
+        l->peak = plm_max_i64(l->peak, plm_round_up_i64(peak, l->in.g));
     }
     return r;
 }
