@@ -14,8 +14,12 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
     int r = plm_model_forward(core->model, core->device, forward, ret_logits);
     if (r == PLM_OK)
         r = plm_device_submit(core->device, &value);
+    if (r != PLM_OK) {
+        plm_device_discard(core->device); // else the next forward would run what is left of this
+        return r;
+    }
     // No limit: a step ends or the device is lost.
-    return r == PLM_OK ? plm_device_wait(core->device, value, -1) : r;
+    return plm_device_wait(core->device, value, -1);
 }
 
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
