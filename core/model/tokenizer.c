@@ -410,9 +410,3 @@ struct plm_slice plm_tokenizer_piece(const struct plm_tokenizer *tokenizer, int3
     return in_range(tokenizer, id) ? plm_tok_string(&tokenizer->vocab.piece, id)
                                    : (struct plm_slice){"", 0};
 }
-
-struct plm_slice plm_tokenizer_text(const struct plm_tokenizer *tokenizer, int32_t id)
-{
-    return in_range(tokenizer, id) ? plm_tok_string(&tokenizer->vocab.text, id)
-                                   : (struct plm_slice){"", 0};
-}

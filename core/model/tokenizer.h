@@ -67,8 +67,6 @@ bool plm_tokenizer_is_control(const struct plm_tokenizer *tokenizer, int32_t id)
 // The bytes that id decodes to (for SPM with U+2581 as a space), special tokens by their text.
 // Valid as long as the tokenizer; empty for ids out of range.
 struct plm_slice plm_tokenizer_piece(const struct plm_tokenizer *tokenizer, int32_t id);
-// The token's text as the vocabulary spells it.
-struct plm_slice plm_tokenizer_text(const struct plm_tokenizer *tokenizer, int32_t id);
 
 // Appends the bytes of ids. With skip_control, control tokens give nothing. The first space of SPM
 // text, which encoding added, is dropped.

@@ -423,14 +423,3 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     if (profile != NULL)
         evidence_rows(buf, profile);
 }
-
-void plm_report_plan_line(struct plm_buf *buf, const struct plm_plan *plan)
-{
-    plm_buf_printf(buf,
-                   "load line %.1f MiB: resident %.1f, KV %.1f (%" PRId64
-                   " blocks, bound by %s); margin %.1f, room %.1f by %s",
-                   (double)plan->line / (double)MIB, (double)plan->resident / (double)MIB,
-                   (double)plan->kv_bytes / (double)MIB, plan->blocks,
-                   plm_plan_term_name(plan->blocks_bind), (double)plan->margin / (double)MIB,
-                   (double)plan->room / (double)MIB, plm_plan_term_name(plan->room_binds));
-}

@@ -31,8 +31,6 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
 // Aligned columns: MiB and bytes, and which term binds.
 void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *head,
                            const struct plm_plan *plan, const struct plm_profile *profile);
-// One line for the log.
-void plm_report_plan_line(struct plm_buf *buf, const struct plm_plan *plan);
 
 struct plm_report_device {
     const char *id;
