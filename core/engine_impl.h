@@ -246,7 +246,7 @@ void plm_step_publish(struct plim_engine *engine);
 void plm_ready_push(struct plim_request *request);
 void plm_ready_remove(struct plim_request *request);
 
-// ---- helpers ----
+// ---- text and results at the public API ----
 
 // Fills a public error (may be NULL) from an internal one; returns status.
 int plm_error_out(plim_error *ret, int status, const struct plm_error *err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text and tokens of the public API, and what a model file says of itself.
+// Text and tokens of the public API, and what needs no engine: version, build, devices.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

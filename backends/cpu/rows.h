@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers on rows of activations, shared by the reference kernels and, recompiled for other
+// Rows of activations, shared by the reference kernels and, recompiled for other
 // instruction sets, by the fast ones.
 #ifndef PLM_CPU_ROWS_H
 #define PLM_CPU_ROWS_H

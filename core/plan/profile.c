@@ -23,7 +23,7 @@ struct loop {
     bool planned;             // err has the planner's last word: no retry can help
 };
 
-// ---- small helpers ----
+// ---- the loop's facts ----
 
 static void progress(const struct loop *l, const char *stage, uint64_t done, uint64_t total)
 {
