@@ -113,7 +113,8 @@ typedef struct plim_device_info {
     uint64_t total_bytes;
 } plim_device_info;
 
-/* Stores at most cap devices and the number there are. */
+/* Stores at most cap devices (out may be NULL when cap is 0), and in *n the number there are.
+ * NOMEM_HOST or OK. */
 PLIM_API int plim_device_list(plim_device_info *out, size_t cap, size_t *n);
 
 /* ---- engine ---- */
@@ -151,12 +152,13 @@ typedef struct plim_engine_opts {
     uint32_t reserved;
 } plim_engine_opts;
 
+/* Sets struct_size and the defaults. */
 PLIM_API void plim_engine_opts_init(plim_engine_opts *opts);
 
-/* Loads the model, stresses it, sizes and proves the KV cache, seals. Blocks until READY. On
- * failure nothing is left behind and err names what to change (each suggested value was
- * re-planned). Results: INVALID, NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, LOST.
- */
+/* Loads the model, stresses it, sizes and proves the KV cache, seals. Blocks until READY; *ret is
+ * the caller's then. On failure nothing is left behind and err names what to change (each suggested
+ * value was re-planned). The options and their strings are not needed afterwards. Results: INVALID,
+ * NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, TOO_LARGE, LOST. */
 PLIM_API int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err);
 /* Cancels what runs, stops the thread, frees all. Every request must have been freed. NULL is
  * allowed. */
@@ -164,7 +166,8 @@ PLIM_API void plim_engine_free(plim_engine *engine);
 /* Refuses new requests from now (CLOSED) and waits until none runs or timeout_ms passed (TIMEOUT;
  * what still runs goes on). -1: no limit. May be called again. */
 PLIM_API int plim_engine_drain(plim_engine *engine, int64_t timeout_ms);
-/* manual_step: admits what waits and runs one step. *worked: whether there was anything to do. */
+/* manual_step: admits what waits and runs one step; from one thread at a time. *worked: whether
+ * there was anything to do. INVALID without manual_step. */
 PLIM_API int plim_engine_step(plim_engine *engine, bool *worked);
 /* A descriptor that polls readable while any request has events; owned by the engine. Read nothing
  * from it: plim_engine_next_ready() clears it. */
@@ -191,21 +194,24 @@ typedef struct plim_model_info {
     int32_t eos;
 } plim_model_info;
 
+/* Fills all of *ret; the same for the life of the engine. */
 PLIM_API void plim_engine_model(const plim_engine *engine, plim_model_info *ret);
 
 /* ---- plan and memory ---- */
 
-/* Loads, stresses and sizes as plim_engine_create() does, but keeps only the plan. */
+/* Loads, stresses and sizes as plim_engine_create() does, with its results, but keeps only the
+ * plan, which is the caller's. */
 PLIM_API int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err);
-PLIM_API void plim_plan_free(plim_plan *plan);
-/* The plan as JSON (every field of the formula by its name) and as a table for people. */
+PLIM_API void plim_plan_free(plim_plan *plan); /* NULL is allowed */
+/* The plan as JSON (every field of the formula by its name) and as a table for people. OK or LIMIT.
+ */
 PLIM_API int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need);
 PLIM_API int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_t *need);
-/* The same of a running engine. */
+/* The same of a running engine; also NOMEM_HOST. */
 PLIM_API int plim_engine_plan_json(const plim_engine *engine, char *out, size_t cap, size_t *need);
 PLIM_API int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, size_t *need);
 /* Live ledger, plan, refusals: what GET /v1/memory answers. From a snapshot; never waits for the
- * engine's thread. */
+ * engine's thread. OK, LIMIT or NOMEM_HOST. */
 PLIM_API int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap,
                                      size_t *need);
 /* Charges or returns host bytes that the caller holds for requests (bodies, output buffers)
@@ -234,11 +240,11 @@ enum plim_finish {
 
 /* A snapshot; reading it never waits for the engine's thread. */
 typedef struct plim_metrics {
-    uint32_t struct_size;
-    uint32_t running;   /* requests with blocks */
-    uint32_t waiting;   /* queued */
-    uint32_t preempted; /* of the waiting: began before, to be recomputed */
-    double kv_usage;    /* blocks of running requests / all; cached blocks do not count */
+    uint32_t struct_size; /* set by the caller: sizeof(plim_metrics) */
+    uint32_t running;     /* requests with blocks */
+    uint32_t waiting;     /* queued */
+    uint32_t preempted;   /* of the waiting: began before, to be recomputed */
+    double kv_usage;      /* blocks of running requests / all; cached blocks do not count */
     uint64_t blocks_total, blocks_used, blocks_cached, blocks_free;
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t prefix_queries, prefix_hits; /* in tokens */
@@ -328,14 +334,16 @@ typedef struct plim_request_opts {
 #define PLIM_STOP_MAX         16
 #define PLIM_TOP_LOGPROBS_MAX 20
 
+/* Sets struct_size and the defaults. */
 PLIM_API void plim_request_opts_init(plim_request_opts *opts);
 
 /* Validates, renders and tokenizes on the calling thread, judges whether the request can ever fit,
- * and queues it. The result is known before any header need be sent:
- * INVALID, FORMAT, CONTEXT, NOMEM_NEVER (never), QUEUE_FULL, NOMEM_NOW, NOMEM_HOST (now), CLOSED.
- */
+ * and queues it. Everything that the options point to is copied (but user). *ret is the caller's,
+ * to plim_request_free(). The result is known before any header need be sent: INVALID, FORMAT,
+ * CONTEXT, NOMEM_NEVER (never), QUEUE_FULL, NOMEM_NOW, NOMEM_HOST (now), CLOSED. */
 PLIM_API int plim_request_submit(plim_engine *engine, const plim_request_opts *opts,
                                  plim_request **ret, plim_error *err);
+/* The user pointer of its options. */
 PLIM_API void *plim_request_user(const plim_request *request);
 /* Frees the request's blocks at the next step; its last event is DONE with finish CANCELLED. Any
  * thread; idempotent. */
@@ -385,7 +393,7 @@ PLIM_API int plim_request_next(plim_request *request, int64_t timeout_ms, plim_e
 /* ---- files ---- */
 
 /* What a model file says of itself: keys and tensors, as text, or as JSON. Reads the header only.
- */
+ * INVALID, NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_HOST, LIMIT. */
 PLIM_API int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *need,
                           plim_error *err);
 
