@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Enforces what the compiler cannot: who may include whom, that nothing outside core/base reads the
-clock, randomness or malloc, that the library neither prints nor exits, and that files stay short.
+clock, randomness or malloc, that the library neither prints nor exits, that files and
+functions stay short, and that no work is left open in a comment.
 
 Usage: check_style.py ROOT. Prints each breach as FILE:LINE: what; exit status 1 when there is one.
 """
@@ -42,6 +43,10 @@ NEVER = (
     r"printf|puts|putchar|fprintf|vprintf|perror|abort|exit|_exit|assert|signal|sigaction|setlocale|"
     r"getenv|secure_getenv|setenv|chdir|system"
 )
+# Longer ones are no longer taken in at a glance.
+FILE_LINES = 1200
+FUNCTION_LINES = 70
+
 CALL = r"(?<![\w>.*])(?:{})\s*\("
 
 
@@ -75,6 +80,18 @@ def calls(name, text, breaches):
                 breaches.append(f"{name}:{number}: {what} {found.group().rstrip('( ')}()")
 
 
+def functions(name, lines, breaches):
+    """A function's braces stand alone in column 0: clang-format puts them there."""
+    begin = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            begin = number
+        elif line == "}" and begin is not None:
+            if number - begin > FUNCTION_LINES:
+                breaches.append(f"{name}:{begin}: a function of {number - begin} lines; split it")
+            begin = None
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     breaches = []
@@ -89,8 +106,13 @@ def main():
         text = path.read_text(encoding="utf-8")
         if "SPDX-License-Identifier: Apache-2.0" not in text.split("\n", 1)[0]:
             breaches.append(f"{name}:1: no SPDX line")
-        if text.count("\n") > 1200:
-            breaches.append(f"{name}: more than 1,200 lines; split it")
+        lines = text.split("\n")
+        if len(lines) > FILE_LINES:
+            breaches.append(f"{name}: {len(lines)} lines; split it")
+        functions(name, lines, breaches)
+        for number, line in enumerate(lines, 1):
+            if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+                breaches.append(f"{name}:{number}: unfinished work belongs into an issue")
         includes(name, text, breaches)
         calls(name, text, breaches)
     print("\n".join(breaches) or f"{len(files)} files keep the rules")

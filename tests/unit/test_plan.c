@@ -486,79 +486,97 @@ static bool works_with(const struct plm_plan_input *in, struct plm_plan_caps cap
     return plm_plan_replan(in, &table, &caps, &p, NULL) == PLM_OK && plm_plan_enough(&p, NULL);
 }
 
+// An input of random limits, sizes and caps.
+static struct plm_plan_input random_start(uint32_t i)
+{
+    uint32_t r[4], counter[4] = {i, 0, 0, 0}, key[2] = {21, 22};
+    plm_philox4x32(counter, key, r);
+    struct plm_plan_input in = {
+        .g = MIB,
+        .T = 16 * GIB,
+        .F = 16 * GIB,
+        .process_use = 100 * MIB,
+        .operator_limit = 256 * MIB + (int64_t)(r[0] % 4096) * MIB,
+        .unified = true,
+        .host_limit = r[1] % 2 ? 256 * MIB : 0,
+        .memory_fraction = r[1] % 3 ? 1 : 0.3,
+        .caps = {16 + r[2] % 4096, 1 + r[2] / 4096 % 64, 16 + r[3] % 200000},
+        .block_bytes = 1 + r[3] / 16 % (8 << 20),
+        .pinned_tokens = r[1] % 7 ? 0 : r[0] % 100000,
+        .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
+    plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){.weight_bytes = 128 * MIB});
+    return in;
+}
+
+static void check_caps(const struct plm_plan_input *in, const struct plm_plan_knobs *k, int seen[4])
+{
+    struct plm_plan_caps caps = in->caps;
+    if (k->ctx_size > 0) {
+        caps.max_context = k->ctx_size;
+        ck_assert(k->ctx_size < in->caps.max_context && works_with(in, caps));
+        seen[0]++;
+    }
+    caps = in->caps;
+    if (k->max_sequences > 0) {
+        caps.max_sequences = k->max_sequences;
+        ck_assert(k->max_sequences < in->caps.max_sequences && works_with(in, caps));
+        caps.max_sequences++;
+        ck_assert(caps.max_sequences == in->caps.max_sequences || !works_with(in, caps));
+        seen[1]++;
+    }
+    caps = in->caps;
+    if (k->batch_max_tokens > 0) {
+        caps.batch_max_tokens = k->batch_max_tokens;
+        ck_assert(works_with(in, caps));
+        seen[2]++;
+    }
+    if (k->together.max_sequences > 0) {
+        ck_assert(works_with(in, k->together));
+        seen[3]++;
+    }
+}
+
+static void check_limits(const struct plm_plan_input *in, const struct plm_plan_knobs *k,
+                         int seen[4])
+{
+    struct plm_plan_input other = *in;
+    if (k->memory_limit > 0) {
+        other.operator_limit = k->memory_limit;
+        ck_assert(k->memory_limit > in->operator_limit && works(&other));
+        seen[0]++;
+    }
+    other = *in;
+    if (k->host_limit > 0) {
+        other.host_limit = k->host_limit;
+        ck_assert(works(&other));
+        seen[1]++;
+    }
+    other = *in;
+    if (k->memory_fraction > 0) {
+        other.memory_fraction = k->memory_fraction;
+        ck_assert(k->memory_fraction > in->memory_fraction && works(&other));
+        seen[2]++;
+    }
+    other = *in;
+    if (k->max_total_tokens > 0) {
+        other.pinned_tokens = k->max_total_tokens;
+        ck_assert(works(&other));
+        seen[3]++;
+    }
+}
+
 START_TEST(every_suggestion_starts)
 {
     int seen[8] = {0};
     for (uint32_t i = 0; i < 3000; i++) {
-        uint32_t r[4], counter[4] = {i, 0, 0, 0}, key[2] = {21, 22};
-        plm_philox4x32(counter, key, r);
-        struct plm_plan_input in = {
-            .g = MIB,
-            .T = 16 * GIB,
-            .F = 16 * GIB,
-            .process_use = 100 * MIB,
-            .operator_limit = 256 * MIB + (int64_t)(r[0] % 4096) * MIB,
-            .unified = true,
-            .host_limit = r[1] % 2 ? 256 * MIB : 0,
-            .memory_fraction = r[1] % 3 ? 1 : 0.3,
-            .caps = {16 + r[2] % 4096, 1 + r[2] / 4096 % 64, 16 + r[3] % 200000},
-            .block_bytes = 1 + r[3] / 16 % (8 << 20),
-            .pinned_tokens = r[1] % 7 ? 0 : r[0] % 100000,
-            .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
-        plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){.weight_bytes = 128 * MIB});
+        struct plm_plan_input in = random_start(i);
+        struct plm_plan_knobs k;
         if (works(&in))
             continue;
-        struct plm_plan_knobs k;
         plm_plan_suggest(&in, &table, &k);
         ck_assert_int_gt(k.missing, 0);
-        struct plm_plan_caps caps = in.caps;
-        if (k.ctx_size > 0) {
-            caps.max_context = k.ctx_size;
-            ck_assert(k.ctx_size < in.caps.max_context && works_with(&in, caps));
-            seen[0]++;
-        }
-        caps = in.caps;
-        if (k.max_sequences > 0) {
-            caps.max_sequences = k.max_sequences;
-            ck_assert(k.max_sequences < in.caps.max_sequences && works_with(&in, caps));
-            caps.max_sequences++;
-            ck_assert(caps.max_sequences == in.caps.max_sequences || !works_with(&in, caps));
-            seen[1]++;
-        }
-        caps = in.caps;
-        if (k.batch_max_tokens > 0) {
-            caps.batch_max_tokens = k.batch_max_tokens;
-            ck_assert(works_with(&in, caps));
-            seen[2]++;
-        }
-        if (k.together.max_sequences > 0) {
-            ck_assert(works_with(&in, k.together));
-            seen[3]++;
-        }
-        struct plm_plan_input other = in;
-        if (k.memory_limit > 0) {
-            other.operator_limit = k.memory_limit;
-            ck_assert(k.memory_limit > in.operator_limit && works(&other));
-            seen[4]++;
-        }
-        other = in;
-        if (k.host_limit > 0) {
-            other.host_limit = k.host_limit;
-            ck_assert(works(&other));
-            seen[5]++;
-        }
-        other = in;
-        if (k.memory_fraction > 0) {
-            other.memory_fraction = k.memory_fraction;
-            ck_assert(k.memory_fraction > in.memory_fraction && works(&other));
-            seen[6]++;
-        }
-        other = in;
-        if (k.max_total_tokens > 0) {
-            other.pinned_tokens = k.max_total_tokens;
-            ck_assert(works(&other));
-            seen[7]++;
-        }
+        check_caps(&in, &k, seen);
+        check_limits(&in, &k, seen + 4);
     }
     for (int i = 0; i < 8; i++)
         ck_assert_msg(seen[i] > 0, "knob %d was never suggested", i);
