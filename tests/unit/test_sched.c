@@ -283,8 +283,12 @@ static bool step(struct world *w)
 {
     static const struct plm_sched_hook hook = {.admitted = count_admitted};
     struct plm_batch batch;
+    const struct sim_seq *was_oldest;
+    progress_of(w, &was_oldest);
     plm_sched_form(w->sched, 0, &hook, &batch);
     ck_assert_ptr_null(plm_sched_stuck(w->sched));
+    if (was_oldest != NULL && was_oldest->seq.state != PLM_SEQ_RUNNING)
+        ck_abort_msg("seed %llu: the oldest gave way", (unsigned long long)w->seed);
     if (draw(w, 8) == 0 && batch.prefill_rows > 0) // the gate wants fewer rows
         plm_sched_form(w->sched, batch.shape.rows - batch.prefill_rows / 2, &hook, &batch);
     check_blocks(w);
