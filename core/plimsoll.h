@@ -353,7 +353,8 @@ PLIM_API void plim_request_free(plim_request *request);
 
 enum plim_event_type {
     PLIM_EVENT_ADMITTED, /* first event: has blocks, headers may be sent */
-    PLIM_EVENT_TOKEN,    /* one token of one choice, and the text it completes (maybe none) */
+    PLIM_EVENT_TOKEN,    /* one token of one choice, and the text it completes (maybe none); the
+                            end-of-generation token gives a FINISH and no TOKEN */
     PLIM_EVENT_FINISH,   /* one choice ended; text that was held back comes with it */
     PLIM_EVENT_DONE      /* last event: all choices ended, or the request failed */
 };
@@ -373,7 +374,7 @@ typedef struct plim_event {
     int32_t token;    /* TOKEN */
     const char *text; /* TOKEN, FINISH: valid UTF-8; stop strings are cut off */
     size_t text_len;
-    float logprob; /* TOKEN with logprobs */
+    float logprob; /* TOKEN with logprobs: the model's own, before bias, penalties, temperature */
     uint32_t n_top;
     const plim_logprob *top; /* TOKEN with top_logprobs, best first */
     const plim_error *error; /* DONE with status != OK */
