@@ -7,9 +7,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/base/checked.h"
 #include "core/engine_impl.h"
 
-#define IDLE_WAIT_NS 100000000 // how often an engine without work looks at its queue's deadlines
+#define IDLE_WAIT_MS 100 // how often an engine without work looks at its queue's deadlines
 
 // ---- errors ----
 
@@ -41,10 +42,7 @@ int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
 
 static void wait_for_work(plim_engine *engine)
 {
-    struct timespec until;
-    int64_t at = plm_now(engine->core->clock) + IDLE_WAIT_NS;
-    until.tv_sec = (time_t)(at / 1000000000);
-    until.tv_nsec = (long)(at % 1000000000);
+    const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
     pthread_mutex_lock(&engine->lock);
     if (!engine->stop && engine->inbox_head == NULL && engine->cancels == NULL) {
         // Without requests nothing can time out.
@@ -295,18 +293,13 @@ int plim_engine_drain(plim_engine *engine, int64_t timeout_ms)
 {
     if (engine == NULL)
         return PLIM_ERR_INVALID;
-    const int64_t longest_ms = INT64_C(1000) * 3600 * 24 * 365; // keeps the sums in range
-    if (timeout_ms > longest_ms)
-        timeout_ms = longest_ms;
+    timeout_ms = plm_min_i64(timeout_ms, PLM_WAIT_MS_MAX);
     pthread_mutex_lock(&engine->lock);
     engine->draining = true;
     pthread_mutex_unlock(&engine->lock);
     if (engine->manual)
         return drain_by_steps(engine, timeout_ms);
-    struct timespec until = {0};
-    int64_t at = plm_now(engine->core->clock) + (timeout_ms > 0 ? timeout_ms : 0) * 1000000;
-    until.tv_sec = (time_t)(at / 1000000000);
-    until.tv_nsec = (long)(at % 1000000000);
+    const struct timespec until = plm_deadline(engine->core->clock, plm_max_i64(timeout_ms, 0));
     pthread_mutex_lock(&engine->lock);
     int r = 0;
     while (engine->active > 0 && r != ETIMEDOUT)

@@ -150,22 +150,13 @@ static void fill_record(struct plm_events *ev, plim_event *e)
     ev->out_at = (size_t)(at - ev->out.data);
 }
 
-static void deadline(struct timespec *ret, const struct plm_clock *clock, int64_t timeout_ms)
-{
-    const int64_t longest_ms = INT64_C(1000) * 3600 * 24 * 365; // keeps the sum in range
-    int64_t ms = timeout_ms < longest_ms ? timeout_ms : longest_ms;
-    int64_t at = plm_now(clock) + ms * 1000000;
-    ret->tv_sec = (time_t)(at / 1000000000);
-    ret->tv_nsec = (long)(at % 1000000000);
-}
-
 // Waits for something to read and takes the buffer. Returns whether there is a record.
 static bool take(struct plim_request *request, int64_t timeout_ms, bool *ret_done)
 {
     struct plm_events *ev = &request->events;
     struct timespec until = {0};
     if (timeout_ms > 0)
-        deadline(&until, request->engine->core->clock, timeout_ms);
+        until = plm_deadline(request->engine->core->clock, timeout_ms);
     pthread_mutex_lock(&ev->lock);
     while (ev->in.len == 0 && !ev->done && timeout_ms != 0) {
         ev->waiting = true;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/clock.h"
 
-#include <time.h>
+#include "core/base/checked.h"
 
-#define NS_PER_S 1000000000LL
+#define NS_PER_S  1000000000LL
+#define NS_PER_MS 1000000LL
 
 static int64_t read_clock(clockid_t id)
 {
@@ -36,4 +37,10 @@ const struct plm_clock *plm_clock_system(void)
 {
     static const struct plm_clock clock = {system_now, system_wall, system_sleep, 0};
     return &clock;
+}
+
+struct timespec plm_deadline(const struct plm_clock *clock, int64_t timeout_ms)
+{
+    int64_t at = plm_now(clock) + plm_min_i64(timeout_ms, PLM_WAIT_MS_MAX) * NS_PER_MS;
+    return (struct timespec){at / NS_PER_S, at % NS_PER_S};
 }

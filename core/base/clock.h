@@ -5,6 +5,7 @@
 #define PLM_BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 struct plm_clock {
     int64_t (*now_ns)(void *ctx);            // monotonic
@@ -20,5 +21,11 @@ static inline int64_t plm_now(const struct plm_clock *clock)
 {
     return clock->now_ns(clock->ctx);
 }
+
+// Waits are no longer than a year: that keeps every sum of times in range.
+#define PLM_WAIT_MS_MAX (INT64_C(1000) * 3600 * 24 * 365)
+
+// Where a wait from now on ends (timeout_ms >= 0), for condition variables on CLOCK_MONOTONIC.
+struct timespec plm_deadline(const struct plm_clock *clock, int64_t timeout_ms);
 
 #endif

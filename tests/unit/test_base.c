@@ -6,6 +6,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
 #include "core/base/checked.h"
+#include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
@@ -98,6 +99,22 @@ START_TEST(json_strings_are_valid_whatever_the_bytes)
 }
 END_TEST
 
+static int64_t half_past(void *ctx)
+{
+    (void)ctx;
+    return 1700000000;
+}
+
+START_TEST(deadlines_carry_and_stay_in_range)
+{
+    const struct plm_clock clock = {.now_ns = half_past};
+    struct timespec at = plm_deadline(&clock, 1400);
+    ck_assert(at.tv_sec == 3 && at.tv_nsec == 100000000);
+    at = plm_deadline(&clock, INT64_MAX);
+    ck_assert(at.tv_sec == 365 * 24 * 3600 + 1 && at.tv_nsec == 700000000);
+}
+END_TEST
+
 START_TEST(philox_matches_the_published_vector)
 {
     // Known-answer vectors of the Random123 distribution, philox4x32-10.
@@ -132,6 +149,7 @@ int main(void)
     tcase_add_test(tc, a_failed_buffer_stays_failed);
     tcase_add_test(tc, utf8_is_strict);
     tcase_add_test(tc, json_strings_are_valid_whatever_the_bytes);
+    tcase_add_test(tc, deadlines_carry_and_stay_in_range);
     tcase_add_test(tc, philox_matches_the_published_vector);
     tcase_add_test(tc, checked_arithmetic_refuses_to_wrap);
     suite_add_tcase(suite, tc);
