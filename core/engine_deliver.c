@@ -165,13 +165,13 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
     engine->counts.generated_tokens++;
     time_token(engine, request, now_ns);
     // The end-of-generation token has no text and is no part of the answer: no TOKEN event.
-    if (!request->ignore_eos && ends_generation(engine->core, out->token)) {
+    if (!request->unheard && !request->ignore_eos && ends_generation(engine->core, out->token)) {
         finish_with_rest(engine, choice, PLIM_FINISH_STOP);
         return;
     }
     choice->completions++;
     request->completions++;
-    if (!room_for_token(choice) || !send_token(engine, choice, out, &stopped)) {
+    if (request->unheard || !room_for_token(choice) || !send_token(engine, choice, out, &stopped)) {
         fail_memory(engine, request);
         return;
     }

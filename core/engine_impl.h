@@ -159,6 +159,7 @@ struct plim_request {
     uint32_t completions;
     bool began;
     bool ended;
+    bool unheard; // there was no host memory to say ADMITTED: ends at its first token
 
     // DONE, written before events.done.
     int32_t finish;

@@ -167,8 +167,7 @@ static void admitted(void *ctx, struct plm_seq *seq)
     engine->waiting--;
     engine->waiting_tokens -= request->n_prompt;
     pthread_mutex_unlock(&engine->lock);
-    // A failure shows when the first token can not be delivered either.
-    plm_events_admitted(request);
+    request->unheard = !plm_events_admitted(request);
 }
 
 // ---- a batch ----

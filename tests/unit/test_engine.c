@@ -654,6 +654,7 @@ START_TEST(submit_survives_every_failed_allocation)
     plim_engine_opts o;
     plim_request_opts q;
     base_opts(&o, models[0]);
+    o.batch_max_tokens = 8; // the prompt takes several steps, so failures fall between them
     plim_engine *engine = create(&o);
     struct plm_host *host = engine->core->host;
     static const plim_text stop = {"zz", 2};
@@ -665,8 +666,8 @@ START_TEST(submit_survives_every_failed_allocation)
         struct answer a = {0};
         plim_error err;
         plim_request_opts_init(&q);
-        q.prompt = "winter water, scale";
-        q.prompt_len = 19;
+        q.prompt = "a prompt that is cut into many tokens, and so takes several steps";
+        q.prompt_len = strlen(q.prompt);
         q.max_tokens = 30;
         q.n = 2;
         q.ignore_eos = 1;
