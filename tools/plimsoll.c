@@ -2,6 +2,9 @@
 // The plimsoll program: picks the subcommand.
 #include <stdio.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "core/plimsoll.h"
 #include "tools/cmd.h"
@@ -65,8 +68,24 @@ static int print_man(void)
     return plm_stdout_finish("help") ? 0 : 1;
 }
 
+// glibc raises its thresholds with every large block that is freed, and then keeps up to 64 MiB of
+// free memory per arena: a burst of large bodies would stay resident beside the budget that they
+// were charged to, and break the load line. Fixed thresholds give such blocks back at once.
+#define LARGE_BLOCK_BYTES (128 * 1024) // glibc's own first value
+#define ARENAS            2            // the engine's thread and the others rarely meet
+
+static void bound_free_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+    mallopt(M_TRIM_THRESHOLD, LARGE_BLOCK_BYTES);
+    mallopt(M_ARENA_MAX, ARENAS);
+#endif
+}
+
 int main(int argc, char **argv)
 {
+    bound_free_memory();
     if (argc < 2) {
         usage(stderr);
         return 2;

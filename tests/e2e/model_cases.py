@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import time
 
@@ -332,6 +333,22 @@ def a_body_of_20_mb_leaves_the_server_as_it_was():
         check(harness.sanitized() or peak[0] - before < limit, f"{peak[0] - before} bytes more at the peak, of {limit}")
         print(f"      a body of {len(fits) >> 20} MiB: {status} {error['code']}, {(peak[0] - before) >> 20} MiB at the peak")
         stream.close()
+        leave_nothing(server)
+
+
+@case
+def many_large_bodies_at_once_stay_within_the_host_budget():
+    with start("--memory-limit", "1GiB", "--host-limit", "64MiB", "--max-total-tokens", "4096") as server:
+        same(complete(server, "warm", max_tokens=4)[0], 200)
+        before, limit = server.rss(), server.memory()["host"]["limit_bytes"]
+        body = b'{"messages":[{"role":"user","content":"' + b"ab " * (2 << 20) + b'"}]}'
+        for _ in range(2):
+            answers = parallel(lambda _: server.request("POST", "/v1/chat/completions", body)[0], range(20))
+            check(set(answers) <= {400, 503}, answers)
+        with open(f"/proc/{server.process.pid}/status") as f:
+            peak = int(re.search(r"VmHWM:\s+(\d+)", f.read()).group(1)) * 1024
+        check(harness.sanitized() or peak - before < limit + (16 << 20), f"{peak - before} bytes more at the peak, of {limit}")
+        check(harness.sanitized() or server.rss() - before < 16 << 20, f"{server.rss() - before} bytes stay")
         leave_nothing(server)
 
 
