@@ -7,29 +7,21 @@
 // tally per file; the last line counts. A failure counts as failed for the templates in `required`
 // and for lines of lang.jsonl of level core; elsewhere the case counts as skipped. Exit: 0 nothing
 // failed, 1 a case failed, 77 nothing ran.
-#include <dirent.h>
-#include <errno.h>
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
 #include "core/base/status.h"
 #include "core/model/chat.h"
 #include "core/model/template.h"
+#include "tests/golden/cases.h"
 
 #define NOW_S       1768478400 // 2026-01-15 12:00:00 UTC, the clock of the cases
 #define SHOWN_BYTES 60         // of a text, around the first difference
-
-struct counts {
-    long passed;
-    long failed;
-    long skipped;
-};
 
 static struct plm_host *host;
 
@@ -308,50 +300,24 @@ static void run_template(const char *dir, const char *file, struct counts *count
     tally(stem, &before, counts, must);
 }
 
-static int is_template(const struct dirent *entry)
+static void run_snippets(const char *dir, struct counts *counts)
 {
-    size_t n = strlen(entry->d_name);
-    return n > 6 && strcmp(entry->d_name + n - 6, ".jinja") == 0;
-}
-
-static bool run_dir(const char *dir, struct counts *counts)
-{
-    struct dirent **entries = NULL;
     char path[4096];
-    int n = scandir(dir, &entries, is_template, alphasort);
-    if (n < 0) {
-        printf("%s: %s\n", dir, strerror(errno));
-        return false;
-    }
-    for (int i = 0; i < n; i++) {
-        run_template(dir, entries[i]->d_name, counts);
-        free(entries[i]);
-    }
-    free(entries);
     struct counts before = *counts;
     snprintf(path, sizeof(path), "%s/lang.jsonl", dir);
     if (each_line(path, on_snippet, NULL, counts))
         tally("lang.jsonl", &before, counts, false);
-    return true;
 }
 
 int main(int argc, char **argv)
 {
-    // Without arguments: what is committed, and what may lie beside the repository.
-    static const char *const usual[] = {"tests/data/template", "../shared/data/templates"};
-    struct counts counts = {0};
+    static const struct cases cases = {
+        .suffix = ".jinja",
+        // What is committed, and what may lie beside the repository.
+        .folders = {"tests/data/template", "../shared/data/templates"},
+        .file = run_template,
+        .rest = run_snippets,
+    };
     host = plm_host_create(0);
-    bool ok = true;
-    for (int i = 1; i < argc; i++)
-        ok = run_dir(argv[i], &counts) && ok;
-    for (size_t i = 0; argc == 1 && i < sizeof(usual) / sizeof(*usual); i++)
-        if (access(usual[i], R_OK) == 0)
-            ok = run_dir(usual[i], &counts) && ok;
-    int64_t leaked = plm_host_destroy(host);
-    if (leaked != 0)
-        printf("%lld bytes were not freed\n", (long long)leaked);
-    printf("%ld passed, %ld failed, %ld skipped\n", counts.passed, counts.failed, counts.skipped);
-    if (counts.failed > 0 || leaked != 0 || !ok)
-        return 1;
-    return counts.passed > 0 ? 0 : 77;
+    return cases_main(&cases, host, argc, argv);
 }

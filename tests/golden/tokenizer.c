@@ -3,31 +3,23 @@
 //
 //     tokenizer [DIR...]
 //
-// Without a DIR it is to be run in the root of the sources. // The vocabulary of smollm2 lies in a
+// Without a DIR it is to be run in the root of the sources. The vocabulary of smollm2 lies in a
 // model, which is looked for under $PLIMSOLL_TEST_MODELS. Each failing case is printed; the last
 // line counts. Exit: 0 all passed, 1 a case failed, 77 nothing ran.
-#include <dirent.h>
-#include <errno.h>
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
 #include "core/base/status.h"
 #include "core/model/gguf.h"
 #include "core/model/tokenizer.h"
+#include "tests/golden/cases.h"
 
 #define SHOWN_IDS 24 // of a failing case
-
-struct counts {
-    long passed;
-    long failed;
-    long skipped;
-};
 
 static struct plm_host *host;
 
@@ -260,45 +252,14 @@ static void run_file(const char *dir, const char *name, struct counts *counts)
     plm_tokenizer_destroy(tokenizer);
 }
 
-static int is_case_file(const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name);
-    return n > 6 && strcmp(entry->d_name + n - 6, ".jsonl") == 0;
-}
-
-static bool run_dir(const char *dir, struct counts *counts)
-{
-    struct dirent **entries = NULL;
-    int n = scandir(dir, &entries, is_case_file, alphasort);
-    if (n < 0) {
-        printf("%s: %s\n", dir, strerror(errno));
-        return false;
-    }
-    for (int i = 0; i < n; i++) {
-        run_file(dir, entries[i]->d_name, counts);
-        free(entries[i]);
-    }
-    free(entries);
-    return true;
-}
-
 int main(int argc, char **argv)
 {
-    // Without arguments: what is committed, and what may lie beside the repository.
-    static const char *const usual[] = {"tests/data/tokenizer", "../shared/data/tokenizer"};
-    struct counts counts = {0};
+    static const struct cases cases = {
+        .suffix = ".jsonl",
+        // What is committed, and what may lie beside the repository.
+        .folders = {"tests/data/tokenizer", "../shared/data/tokenizer"},
+        .file = run_file,
+    };
     host = plm_host_create(0);
-    bool ok = true;
-    for (int i = 1; i < argc; i++)
-        ok = run_dir(argv[i], &counts) && ok;
-    for (size_t i = 0; argc == 1 && i < sizeof(usual) / sizeof(*usual); i++)
-        if (access(usual[i], R_OK) == 0)
-            ok = run_dir(usual[i], &counts) && ok;
-    int64_t leaked = plm_host_destroy(host);
-    if (leaked != 0)
-        printf("%lld bytes were not freed\n", (long long)leaked);
-    printf("%ld passed, %ld failed, %ld skipped\n", counts.passed, counts.failed, counts.skipped);
-    if (counts.failed > 0 || leaked != 0 || !ok)
-        return 1;
-    return counts.passed > 0 ? 0 : 77;
+    return cases_main(&cases, host, argc, argv);
 }
