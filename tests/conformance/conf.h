@@ -29,7 +29,7 @@ struct conf_buf {
 
 struct conf_case {
     enum plm_op op;
-    uint8_t args[128];
+    _Alignas(16) uint8_t args[128];
     size_t args_bytes;
     struct conf_buf buf[CONF_BUFFERS];
     int n_bufs;
