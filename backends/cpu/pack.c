@@ -60,19 +60,17 @@ static void pack_32(const struct plm_pack_row *r, uint32_t n_scales, uint32_t li
     }
 }
 
-// Stores 32 codes of up to 6 bits of one lane: 4 low bits as pairs, then, with high, 2 high bits.
-static void pack_codes(const uint8_t code[32], uint8_t *quants, uint32_t lane, bool high)
+// Four neighbouring codes of a lane are one 32-bit word, in the file as in a line.
+static inline uint32_t load_word(const uint8_t *p)
 {
-    for (uint32_t k = 0; k < 16; k++)
-        quants[k / 4 * 64 + lane * 4 + k % 4] =
-            (uint8_t)((code[k] & 15u) | (code[k + 16] & 15u) << 4);
-    for (uint32_t j = 0; high && j < 2; j++)
-        for (uint32_t i = 0; i < 4; i++) {
-            uint32_t v = 0;
-            for (uint32_t t = 0; t < 4; t++)
-                v |= (uint32_t)(code[(j * 4 + t) * 4 + i] >> 4) << (t * 2);
-            quants[256 + j * 64 + lane * 4 + i] = (uint8_t)v;
-        }
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+static inline void store_word(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, 4);
 }
 
 // Block of 256 in the file: f16 d, f16 dmin, 12 bytes with 8 scales and 8 minima of 6 bits, then
@@ -95,12 +93,14 @@ static void pack_q4_k(const struct plm_pack_row *r)
             }
             s[64 + j * 16 + r->lane] = (uint8_t)sc;
             s[192 + j * 16 + r->lane] = (uint8_t)mn;
-            uint8_t code[32];
-            for (uint32_t k = 0; k < 32; k++)
-                code[k] = codes[j / 2 * 32 + k] >> (j % 2 * 4) & 15u;
-            pack_codes(code,
-                       r->panel + r->p.quant_offset + ((uint64_t)b * 8 + j) * r->p.quant_bytes,
-                       r->lane, false);
+            uint8_t *quants =
+                r->panel + r->p.quant_offset + ((uint64_t)b * 8 + j) * r->p.quant_bytes;
+            for (uint32_t line = 0; line < 4; line++) {
+                uint32_t first = load_word(codes + j / 2 * 32 + line * 4) >> (j % 2 * 4);
+                uint32_t second = load_word(codes + j / 2 * 32 + 16 + line * 4) >> (j % 2 * 4);
+                store_word(quants + line * 64 + r->lane * 4,
+                           (first & 0x0f0f0f0fu) | (second & 0x0f0f0f0fu) << 4);
+            }
         }
     }
 }
@@ -120,13 +120,19 @@ static void pack_q6_k(const struct plm_pack_row *r)
             const uint8_t *low = src + j / 4 * 64 + j % 2 * 32;
             const uint8_t *high = src + 128 + j / 4 * 32;
             uint32_t run = j % 4;
-            uint8_t code[32];
-            for (uint32_t k = 0; k < 32; k++)
-                code[k] =
-                    (uint8_t)((low[k] >> (run / 2 * 4) & 15u) | (high[k] >> (run * 2) & 3u) << 4);
-            pack_codes(code,
-                       r->panel + r->p.quant_offset + ((uint64_t)b * 8 + j) * r->p.quant_bytes,
-                       r->lane, true);
+            uint8_t *quants = r->panel + r->p.quant_offset +
+                              ((uint64_t)b * 8 + j) * r->p.quant_bytes + r->lane * 4;
+            uint32_t top[2] = {0, 0};
+            for (uint32_t line = 0; line < 4; line++) {
+                uint32_t first = load_word(low + line * 4) >> (run / 2 * 4) & 0x0f0f0f0fu;
+                uint32_t second = load_word(low + 16 + line * 4) >> (run / 2 * 4) & 0x0f0f0f0fu;
+                store_word(quants + line * 64, first | second << 4);
+                for (uint32_t i = 0; i < 2; i++)
+                    top[i] |= (load_word(high + i * 16 + line * 4) >> (run * 2) & 0x03030303u)
+                              << (line * 2);
+            }
+            store_word(quants + 256, top[0]);
+            store_word(quants + 320, top[1]);
         }
     }
 }
