@@ -7,6 +7,7 @@
 // tally per file; the last line counts. A failure counts as failed for the templates in `required`
 // and for lines of lang.jsonl of level core; elsewhere the case counts as skipped. Exit: 0 nothing
 // failed, 1 a case failed, 77 nothing ran.
+#include <errno.h>
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdio.h>

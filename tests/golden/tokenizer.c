@@ -6,6 +6,8 @@
 // Without a DIR it is to be run in the root of the sources. The vocabulary of smollm2 lies in a
 // model, which is looked for under $PLIMSOLL_TEST_MODELS. Each failing case is printed; the last
 // line counts. Exit: 0 all passed, 1 a case failed, 77 nothing ran.
+#include <dirent.h>
+#include <errno.h>
 #include <json-c/json.h>
 #include <stdbool.h>
 #include <stdio.h>
