@@ -8,6 +8,8 @@
 #include "core/engine_impl.h"
 #include "core/model/types.h"
 
+#define DEVICES_MAX 16 // of one backend that are listed: more than any one machine has
+
 #define STR_(x) #x
 #define STR(x)  STR_(x)
 
@@ -77,11 +79,11 @@ int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
     if (host == NULL)
         return PLIM_ERR_NOMEM_HOST;
     for (size_t b = 0; plm_backends[b] != NULL; b++) {
-        struct plm_device_desc descs[16];
+        struct plm_device_desc descs[DEVICES_MAX];
         size_t found = 0;
-        if (plm_backends[b]->enumerate(host, descs, 16, &found, NULL) != PLM_OK)
+        if (plm_backends[b]->enumerate(host, descs, DEVICES_MAX, &found, NULL) != PLM_OK)
             continue; // a driver that is not there is no device
-        for (size_t i = 0; i < found && i < 16; i++, total++) {
+        for (size_t i = 0; i < found && i < DEVICES_MAX; i++, total++) {
             if (total >= cap)
                 continue;
             snprintf(out[total].id, sizeof(out[total].id), "%.31s", descs[i].id);

@@ -5,6 +5,7 @@
 
 #include "core/base/checked.h"
 
+// 1 ms: the worst steps, which the stress runs, last longer; one reading costs a fraction of it.
 #define SAMPLE_NS INT64_C(1000000)
 
 static void sample(struct plm_core *core, int64_t *peak)

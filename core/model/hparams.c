@@ -8,6 +8,7 @@
 #include "core/base/checked.h"
 #include "core/model/arch.h"
 
+// Of a key: an architecture's name and the longest suffix below stay far under it.
 #define KEY_BYTES 128
 
 static void make_key(char out[KEY_BYTES], const struct plm_arch *arch, const char *suffix)

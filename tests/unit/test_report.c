@@ -97,7 +97,8 @@ START_TEST(the_plan_as_json)
     struct json_object *o = json_tokener_parse(buf.data);
     ck_assert_ptr_nonnull(o);
     ck_assert_str_eq(json_object_get_string(get(o, "model")), head.model);
-    ck_assert_str_eq(json_object_get_string(get(get(o, "device"), "name")), "bad \xEF\xBF\xBD name");
+    ck_assert_str_eq(json_object_get_string(get(get(o, "device"), "name")),
+                     "bad \xEF\xBF\xBD name");
     check_formula(get(o, "plan"), &plan);
     ck_assert_int_eq(number(get(o, "by_class"), "weights"), 77);
     ck_assert_uint_eq(json_object_array_length(get(get(o, "evidence"), "passes")), 2);
