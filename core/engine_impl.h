@@ -84,8 +84,13 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
-                     uint64_t *ret_logits);
+// *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost() where the guard
+// behind the last buffer was written.
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
+                     int64_t *ret_used_bytes);
+// The two halves of that measurement, for a step of `cost` bytes: arms the guard, and reads it.
+int plm_core_guard_arm(struct plm_core *core, int64_t cost);
+int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes);
 // Row i of the logits for the host; NULL: the device was lost.
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
 // Copies foreign options over the defaults; INVALID names the field.

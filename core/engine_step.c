@@ -255,9 +255,16 @@ static int run(struct plim_engine *engine, const struct plm_batch *batch, uint64
         .tables = batch->tables,
         .table_stride = batch->table_stride,
         .logits_rows = batch->logits_rows};
+    int64_t used = 0;
     plm_device_step_begin(core->device);
-    int r = plm_core_forward(core, &forward, ret_logits);
+    int r = plm_core_forward(core, &forward, ret_logits, &used);
     plm_device_step_end(core->device);
+    int64_t excess = r == PLM_OK ? plm_gate_audit(&engine->gate, &batch->shape, used) : 0;
+    if (excess > 0)
+        plm_logf(&core->log, PLM_LOG_ERROR,
+                 "a forward of %u rows used %lld bytes more than planned (a defect; the plan now "
+                 "counts them)",
+                 batch->shape.rows, (long long)excess);
     return r;
 }
 

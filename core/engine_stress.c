@@ -8,10 +8,39 @@
 
 // ---- forwards ----
 
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits)
+#define GUARD_BYTE 0xA5 // neither zero nor a likely byte of a float
+
+int plm_core_guard_arm(struct plm_core *core, int64_t cost)
+{
+    unsigned char guard[PLM_COST_GUARD_BYTES];
+    memset(guard, GUARD_BYTE, sizeof(guard));
+    return plm_device_copy_in(core->device,
+                              core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES, guard,
+                              sizeof(guard));
+}
+
+int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes)
+{
+    unsigned char guard[PLM_COST_GUARD_BYTES];
+    int r = plm_device_copy_out(core->device, guard,
+                                core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES,
+                                sizeof(guard));
+    int64_t over = PLM_COST_GUARD_BYTES;
+    while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
+        over--;
+    if (r == PLM_OK)
+        *ret_used_bytes = cost + over;
+    return r;
+}
+
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
+                     int64_t *ret_used_bytes)
 {
     uint64_t value;
-    int r = plm_model_forward(core->model, core->device, forward, ret_logits);
+    const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
+    int r = plm_core_guard_arm(core, cost);
+    if (r == PLM_OK)
+        r = plm_model_forward(core->model, core->device, forward, ret_logits);
     if (r == PLM_OK)
         r = plm_device_submit(core->device, &value);
     if (r != PLM_OK) {
@@ -19,7 +48,10 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
         return r;
     }
     // No limit: a step ends or the device is lost.
-    return plm_device_wait(core->device, value, -1);
+    r = plm_device_wait(core->device, value, -1);
+    if (r == PLM_OK && ret_used_bytes != NULL)
+        r = plm_core_guard_read(core, cost, ret_used_bytes);
+    return r;
 }
 
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
@@ -129,7 +161,7 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
         .table_stride = d.stride,
         .logits_rows = d.logits_rows};
     uint64_t logits = 0;
-    int r = plm_core_forward(core, &forward, &logits);
+    int r = plm_core_forward(core, &forward, &logits, NULL);
     plm_free(core->host, memory);
     if (r != PLM_OK)
         return plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",

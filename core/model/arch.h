@@ -57,6 +57,7 @@ enum plm_buffer {
     PLM_BUF_ACT_F32, // the same in float32
     PLM_BUF_SELECTED,
     PLM_BUF_LOGITS,
+    PLM_BUF_GUARD, // the last one: nothing may write it; the audit after a step looks
     PLM_BUFFERS,
 };
 

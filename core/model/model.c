@@ -132,6 +132,7 @@ static void fill_cost_table(struct plm_model *model)
         [PLM_BUF_ACT_F32] = {.name = "float activations", .per_row = f32 ? 4ull * n_act : 0},
         [PLM_BUF_SELECTED] = {.name = "selected rows", .per_logits_row = 4ull * hp->n_embd},
         [PLM_BUF_LOGITS] = {.name = "logits", .per_logits_row = 4ull * hp->n_vocab},
+        [PLM_BUF_GUARD] = {.name = "guard", .fixed = PLM_COST_GUARD_BYTES},
     };
     model->cost.n_buffers = PLM_BUFFERS;
     memcpy(model->cost.buffers, buffers, sizeof(buffers));

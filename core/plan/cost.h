@@ -29,6 +29,10 @@ struct plm_cost_buffer {
 #define PLM_COST_ALIGN       256 // bytes; the strictest alignment of a device address range we meet
 #define PLM_COST_BUFFERS_MAX 32
 
+// A table ends with a buffer of this size that no kernel writes: bytes that changed in it after a
+// step were used beyond what cost() gave the others. One alignment unit, so it lies right behind.
+#define PLM_COST_GUARD_BYTES PLM_COST_ALIGN
+
 struct plm_cost_table {
     uint32_t n_buffers;
     struct plm_cost_buffer buffers[PLM_COST_BUFFERS_MAX];

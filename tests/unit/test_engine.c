@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/engine_impl.h"
+#include "core/model/arch.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -830,6 +831,33 @@ START_TEST(nan_ends_its_own_request_alone)
 }
 END_TEST
 
+// A model that says too little of its logits writes into the guard: counted once, and planned from
+// then on.
+START_TEST(the_audit_sees_what_was_not_planned)
+{
+    plim_engine_opts o;
+    plim_request_opts q;
+    struct answer got;
+    plim_metrics m = {.struct_size = sizeof(m)};
+    base_opts(&o, models[0]);
+    prompt_opts(&q, 20);
+    plim_engine *engine = create(&o);
+    plim_request *request = submit(engine, &q);
+    run_until_done(engine, request, 0, &got);
+    plim_request_free(request);
+    plim_engine_metrics(engine, &m);
+    ck_assert_uint_eq(m.audit_excess, 0);
+    engine->core->model->cost.buffers[PLM_BUF_LOGITS].per_logits_row -= PLM_COST_GUARD_BYTES;
+    request = submit(engine, &q);
+    run_until_done(engine, request, 0, &got);
+    plim_request_free(request);
+    plim_engine_metrics(engine, &m);
+    ck_assert_uint_eq(m.audit_excess, 1);
+    ck_assert_int_eq(engine->gate.floor_bytes, PLM_COST_GUARD_BYTES);
+    plim_engine_free(engine);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("engine");
@@ -852,6 +880,7 @@ int main(void)
     tcase_add_test(tc, create_names_what_is_wrong);
     tcase_add_test(tc, create_survives_every_failed_allocation);
     tcase_add_test(tc, nan_ends_its_own_request_alone);
+    tcase_add_test(tc, the_audit_sees_what_was_not_planned);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
