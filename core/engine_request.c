@@ -67,6 +67,27 @@ static int check_sampling(const plim_request_opts *o, plim_error *err)
     return PLIM_OK;
 }
 
+// A count without its list is a slip of the caller, and no reason to fall.
+static int check_present(const plim_request_opts *o, plim_error *err)
+{
+    const struct {
+        const char *param;
+        size_t n;
+        bool present;
+    } lists[] = {
+        {"prompt", o->n_tokens, o->tokens != NULL},
+        {"logit_bias", o->n_logit_bias, o->logit_bias != NULL},
+        {"stop", o->n_stop, o->stop != NULL},
+    };
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        if (lists[i].n > 0 && !lists[i].present)
+            return plm_error_set(err, PLIM_ERR_INVALID, lists[i].param,
+                                 "%s: %zu entries are announced, but the list is NULL",
+                                 lists[i].param, lists[i].n);
+    }
+    return PLIM_OK;
+}
+
 static int check_lists(const struct plm_core *core, const plim_request_opts *o, plim_error *err)
 {
     const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
@@ -119,6 +140,8 @@ static int check_opts(const struct plm_core *core, const plim_request_opts *o, p
                              "min_tokens is %u, more than max_tokens (%u)", o->min_tokens,
                              o->max_tokens);
     int r = check_sampling(o, err);
+    if (r == PLIM_OK)
+        r = check_present(o, err);
     return r == PLIM_OK ? check_lists(core, o, err) : r;
 }
 

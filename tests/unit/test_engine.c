@@ -419,6 +419,9 @@ START_TEST(bad_requests_are_refused_by_name)
     BAD("stop", (q.stop = &broken, q.n_stop = 17), PLIM_ERR_INVALID);
     BAD("prompt", q.prompt = "two prompts", PLIM_ERR_INVALID);
     BAD("prompt", (q.tokens = NULL, q.n_tokens = 0), PLIM_ERR_INVALID);
+    BAD("prompt", q.tokens = NULL, PLIM_ERR_INVALID);
+    BAD("logit_bias", q.n_logit_bias = 1, PLIM_ERR_INVALID);
+    BAD("stop", q.n_stop = 1, PLIM_ERR_INVALID);
     BAD("prompt", (prompt_tokens[3] = 320), PLIM_ERR_INVALID);
     BAD("prompt", (prompt_tokens[3] = -1), PLIM_ERR_INVALID);
     BAD("struct_size", q.struct_size = 0, PLIM_ERR_INVALID);
