@@ -173,8 +173,9 @@ PLIM_API int plim_engine_step(plim_engine *engine, bool *worked);
  * from it: plim_engine_next_ready() clears it. */
 PLIM_API int plim_engine_poll_fd(plim_engine *engine);
 /* Takes one request that has unread events from the ready list, or NULL. A request appears once
- * per batch of events: call plim_request_next(request, 0, ...) until it says TIMEOUT. For programs
- * with one event loop; those that block in plim_request_next() need not call it. */
+ * per batch of events: call plim_request_next(request, 0, ...) until it says TIMEOUT. It may also
+ * appear with nothing left to read, but never after plim_request_free(). For programs with one
+ * event loop; those that block in plim_request_next() need not call it. */
 PLIM_API plim_request *plim_engine_next_ready(plim_engine *engine);
 
 typedef struct plim_model_info {

@@ -562,8 +562,9 @@ START_TEST(one_loop_serves_all)
         if (r == NULL)
             continue;
         struct answer *a = plim_request_user(r);
+        bool before = a->done; // a request may be named once more with nothing left to read
         collect(r, 0, a);
-        done += a->done;
+        done += a->done && !before;
     }
     for (uint32_t i = 0; i < 12; i++) {
         same_answer(&answers[0], &answers[i], "the same request twelve times");
