@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 #include "core/model/arch.h"
 
 #ifndef TEST_MODELS

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The monitor of the stress: samples what the driver and the process take beside our own bytes
 // while forwards run, since what is taken and given back inside one shows at no other time.
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 #include "core/base/checked.h"
 

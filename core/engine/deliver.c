@@ -2,7 +2,7 @@
 // From a sampled token to text: detokenise, hold back what may become a stop string, end choices.
 #include <string.h>
 
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 static void fail_memory(struct plim_engine *engine, struct plim_request *request)
 {

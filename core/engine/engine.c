@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/checked.h"
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 #define IDLE_WAIT_MS 100 // how often an engine without work looks at its queue's deadlines
 

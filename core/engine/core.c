@@ -7,7 +7,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/random.h"
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 // Defaults of the CPU: a small model must not take gigabytes of a laptop.
 #define DEFAULT_BATCH_TOKENS 512

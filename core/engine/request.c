@@ -7,7 +7,7 @@
 #include "core/base/checked.h"
 #include "core/base/random.h"
 #include "core/base/utf8.h"
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 #define STOP_BYTES_MAX   1024   // of one stop string; the longest tail that is held back
 #define BIAS_MAX         4096   // entries of logit_bias

@@ -6,7 +6,7 @@
 
 #include <json-c/json.h>
 
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 #include "core/model/chat.h"
 
 #define JSON_DEPTH_MAX 64 // containers inside each other

@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 // One record, followed by n_top alternatives and the text, padded to 4 bytes.
 struct record {

@@ -34,9 +34,9 @@
 #include "core/sched/sample.h"
 #include "core/sched/sched.h"
 
-// ---- what is loaded: model, device, plan (engine_core.c, engine_stress.c) ----
+// ---- what is loaded: model, device, plan (core.c, stress.c) ----
 
-// The monitor thread of the stress (engine_watch.c).
+// The monitor thread of the stress (watch.c).
 struct plm_watch {
     pthread_t thread;
     atomic_bool stop;
@@ -98,7 +98,7 @@ int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_erro
 void plm_core_report_head(const struct plm_core *core, const struct plm_ledger_stats *ledger,
                           struct plm_report_head *ret);
 
-// ---- requests (engine_request.c, engine_event.c) ----
+// ---- requests (request.c, event.c) ----
 
 struct plm_choice {
     struct plm_seq seq; // first: the scheduler hands out pointers to it

@@ -3,7 +3,7 @@
 // engine's thread is never waited for.
 #include <string.h>
 
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 
 // ---- histograms ----
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 #include "core/model/types.h"
 
 #define VALUE_BYTES_MAX 4096 // of one value in the output; longer ones are cut with a mark

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/engine_impl.h"
+#include "core/engine/impl.h"
 #include "core/model/types.h"
 
 #define DEVICES_MAX 16 // of one backend that are listed: more than any one machine has
