@@ -4,6 +4,7 @@ connection and descriptor limits, start and end. Runs on the pretended engine.""
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -186,6 +187,37 @@ def a_body_of_20_mb_is_refused_before_it_is_read():
         host = server.memory()["host"]
         check(host["peak_bytes"] < host["limit_bytes"], host)
         same(host["used_bytes"], 0)
+
+
+@case
+def a_chunked_body_without_end_is_answered_and_cut():
+    part = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
+    head = post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"")
+
+    def send(s, parts, listen):
+        s.sendall(head)
+        for sent in range(parts):
+            if listen and select.select([s], [], [], 0)[0]:
+                return sent
+            try:
+                s.sendall(part)
+            except (BrokenPipeError, ConnectionResetError):
+                return sent
+        return parts
+
+    with Server() as server:
+        for listen in True, False:
+            with server.connect() as s:
+                sent = send(s, 200, listen)
+                check(sent < (40 if listen else 120), f"{sent} MiB were taken")
+                reader = Reader(s)
+                status, headers = read_head(reader)
+                same((status, headers["connection"]), (413, "close"))
+                while len(reader.buffer) < int(headers["content-length"]):
+                    check(reader.more(), "the answer is cut")
+                same(json.loads(reader.buffer)["error"]["code"], "body_too_large")
+        same(server.memory()["host"]["used_bytes"], 0)
+        same(server.get("/health")[0], 200)
 
 
 @case

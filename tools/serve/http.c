@@ -19,8 +19,9 @@
 #define STREAM_BLOCK_BYTES 4096
 // A slow reader's buffer is moved down once so much of it was taken.
 #define COMPACT_BYTES (32 * 1024)
-// A body beyond its limit is read and dropped up to here, so that the client, which may not listen
-// before it has written everything, gets its answer; then the connection is cut.
+// What a client still sends of a refused body is read and dropped up to here: closing with unread
+// bytes would reset the connection, and a client that writes everything before it reads would lose
+// its answer. Then the connection is cut.
 #define DISCARD_MAX_BYTES (64 * 1024 * 1024)
 // A body that still arrives after so many timeouts is dribbled.
 #define BODY_TIMEOUTS 10
@@ -56,6 +57,8 @@ struct plm_exchange {
     size_t body_max;
     size_t discarded;
     bool body_too_large;
+    bool refusing; // in the midst of its body: the reply goes out at once
+    bool refused;  // it has gone out
     struct plm_out body;
     // Response.
     struct MHD_Response *response;
@@ -170,23 +173,31 @@ static enum MHD_Result begin(struct plm_http_conn *conn, const char *url, const 
     return x->response != NULL ? answer_or_wait(x) : MHD_YES;
 }
 
+// Answers in the midst of a body, whose end may never come. The library can not do that.
+static void refuse_body(struct plm_exchange *x)
+{
+    struct plm_http *http = x->conn->http;
+    // The memory is given back at once.
+    plm_out_finish(&x->body);
+    x->refusing = true;
+    http->handler.body_failed(http->handler.app, x, x->body_too_large);
+    x->refusing = false;
+    x->refused = true;
+}
+
 static enum MHD_Result take_body(struct plm_exchange *x, const char *data, size_t *size)
 {
-    if (x->body_too_large || x->body.failed || *size > x->body_max - x->body.len) {
-        // The memory is given back at once: the rest is only read to be dropped.
-        if (!x->body.failed)
-            x->body_too_large = true;
-        bool failed = x->body.failed;
-        plm_out_finish(&x->body);
-        x->body.failed = failed;
-        x->discarded += *size;
-        if (x->discarded > DISCARD_MAX_BYTES)
-            return MHD_NO;
-    } else {
-        plm_out_bytes(&x->body, data, *size);
+    if (!x->refused) {
+        x->body_too_large = *size > x->body_max - x->body.len;
+        if (!x->body_too_large)
+            plm_out_bytes(&x->body, data, *size);
+        if (x->body_too_large || x->body.failed)
+            refuse_body(x);
     }
+    if (x->refused)
+        x->discarded += *size;
     *size = 0;
-    return MHD_YES;
+    return x->discarded > DISCARD_MAX_BYTES ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const char *url,
@@ -206,12 +217,9 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
         return answer_or_wait(x);
     if (*data_size > 0)
         return take_body(x, data, data_size);
-    if (x->body_too_large || x->body.failed)
-        http->handler.body_failed(http->handler.app, x, x->body_too_large);
-    else if (conn->hangup && x->content_length != 0)
+    if (x->refused || (conn->hangup && x->content_length != 0))
         return MHD_NO;
-    else
-        http->handler.request(http->handler.app, x);
+    http->handler.request(http->handler.app, x);
     return answer_or_wait(x);
 }
 
@@ -477,10 +485,37 @@ static void answer(struct plm_exchange *x, int status)
     resume(x);
 }
 
+// Writes a whole response past the library and ends this direction.
+static void send_now(struct plm_exchange *x, int status, const char *content_type,
+                     const struct plm_http_header *extra, size_t n_extra, struct plm_out *body)
+{
+    struct plm_out text;
+    plm_out_init(&text, NULL);
+    plm_out_printf(&text,
+                   "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+                   "Connection: close\r\n",
+                   status, MHD_get_reason_phrase_for((unsigned)status), content_type, body->len);
+    for (size_t i = 0; i < n_extra; i++)
+        plm_out_printf(&text, "%s: %s\r\n", extra[i].name, extra[i].value);
+    plm_out_str(&text, "\r\n");
+    plm_out_bytes(&text, body->data, body->len);
+    // Nothing else is under way, so that the socket's buffer has room.
+    ssize_t sent =
+        text.failed ? 0 : send(x->conn->fd, text.data, text.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent; // a client that can not even take this is gone
+    shutdown(x->conn->fd, SHUT_WR);
+    plm_out_finish(&text);
+    plm_out_finish(body);
+}
+
 void plm_http_reply(struct plm_exchange *x, int status, const char *content_type,
                     const struct plm_http_header *extra, size_t n_extra, bool close_after,
                     struct plm_out *body)
 {
+    if (x->refusing) {
+        send_now(x, status, content_type, extra, n_extra, body);
+        return;
+    }
     plm_out_finish(&x->out);
     x->out = *body;
     plm_out_init(body, body->engine);
