@@ -221,6 +221,15 @@ static bool count_node(struct scan *s)
     return true;
 }
 
+// JSON allows NUL in a key, but json-c ends the key there: "5\u0000x" would become "5".
+static bool has_nul(const struct key *key)
+{
+    uint32_t cp = 1;
+    for (size_t i = 0; i < key->len && cp != 0;)
+        i += read_char(key->ptr + i, key->len - i, &cp);
+    return cp == 0;
+}
+
 static bool scan_key(struct scan *s, struct key *ret)
 {
     skip_blanks(s);
@@ -230,6 +239,8 @@ static bool scan_key(struct scan *s, struct key *ret)
     if (!count_node(s) || !scan_string(s))
         return false;
     *ret = (struct key){s->text + from, s->at - 1 - from};
+    if (has_nul(ret))
+        return bad(s, PLIM_ERR_INVALID, "a key that holds a NUL character");
     plm_out_bytes(&s->keys, ret, sizeof(*ret));
     if (s->keys.failed)
         return bad(s, PLIM_ERR_NOMEM_HOST, "no host memory for its keys");

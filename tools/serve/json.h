@@ -2,7 +2,7 @@
 // JSON of request bodies. One bounded scan judges the whole text by the letter of RFC 8259 and
 // finds the members of the top-level object; values are decoded one by one when somebody asks for
 // them, so that a long conversation is never held as a tree. Refused besides bad syntax: single
-// quotes, NaN, duplicate keys, lone surrogates, bad UTF-8, too deep, too many values.
+// quotes, NaN, duplicate keys, NUL in a key, lone surrogates, bad UTF-8, too deep, too many values.
 #ifndef PLM_SERVE_JSON_H
 #define PLM_SERVE_JSON_H
 

@@ -59,6 +59,14 @@ static bool is_empty_array(const struct plm_json_value *v)
 
 bool plm_chat_json(const struct plm_json_doc *doc, struct plm_out *out, struct plm_api_error *error)
 {
+    // Templates run with the server's limits, not with those of whoever sends one.
+    if (plm_json_get(doc, "chat_template") != NULL) {
+        plm_api_error_invalid(error, "chat_template",
+                              "chat_template: the template is the server's (--chat-template); a "
+                              "request can not bring its own");
+        error->code = "unsupported";
+        return false;
+    }
     const struct plm_json_value *v = plm_json_get(doc, "messages");
     if (v == NULL) {
         plm_api_error_invalid(error, "messages", "messages is missing");
