@@ -150,11 +150,46 @@ void plm_term_progress_end(void)
     pthread_mutex_unlock(&mutex);
 }
 
+// Fields of plim_engine_opts by the flags that set them: users of the command know only those.
+static const struct {
+    const char *field, *flag;
+} flags[] = {
+    {"batch_max_tokens", "-b"},
+    {"ctx_size", "-c"},
+    {"host_limit_bytes", "--host-limit"},
+    {"max_sequences", "-np"},
+    {"max_total_tokens", "--max-total-tokens"},
+    {"memory_fraction", "--memory-fraction"},
+    {"memory_limit_bytes", "--memory-limit"},
+    {"model_path", "-m"},
+    {"prefill_chunk", "--prefill-chunk"},
+    {"queue_max", "--queue-max"},
+};
+
+static void print_with_flags(const char *text)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyz_";
+    while (*text != '\0') {
+        size_t len = strspn(text, word);
+        const char *shown = text;
+        size_t n = len > 0 ? len : strcspn(text, word);
+        text += n;
+        for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]) && len > 0; i++) {
+            if (strlen(flags[i].field) == len && memcmp(shown, flags[i].field, len) == 0) {
+                shown = flags[i].flag;
+                n = strlen(shown);
+                break;
+            }
+        }
+        fwrite(shown, 1, n, stderr);
+    }
+}
+
 void plm_term_error(const char *command, int status, const plim_error *error)
 {
     plm_term_progress_end();
-    fprintf(stderr, "plimsoll %s: %s", command,
-            error->message[0] != '\0' ? error->message : plim_strstatus(status));
+    fprintf(stderr, "plimsoll %s: ", command);
+    print_with_flags(error->message[0] != '\0' ? error->message : plim_strstatus(status));
     if (error->needed_bytes > 0)
         fprintf(stderr, " (needs %" PRId64 " bytes, there are %" PRId64 ")", error->needed_bytes,
                 error->limit_bytes);

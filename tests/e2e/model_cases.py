@@ -8,6 +8,7 @@ import pathlib
 import random
 import re
 import signal
+import subprocess
 import time
 
 import harness
@@ -370,6 +371,22 @@ def sixty_four_idle_streams_cost_little():
         for s in streams:
             s.close()
         leave_nothing(server)
+
+
+# ---- starts that fail ----
+
+def plan(*args):
+    """(exit status, stderr) of a plan with these flags."""
+    done = subprocess.run([harness.BINARY, "plan", "-m", MODEL, *args], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
+
+
+@case
+def failed_starts_speak_of_flags():
+    for args, says in ((["-np", "4096"], "-b is 512; it must be at least -np (4096)"),
+                       (["-c", "16777216"], "-c is 16777216, but the model was trained for")):
+        status, text = plan(*args)
+        check(status == 1 and says in text, f"{args}: {status} {text}")
 
 
 if __name__ == "__main__":
