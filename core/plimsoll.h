@@ -259,6 +259,7 @@ typedef struct plim_metrics {
     int64_t host_used_bytes, host_limit_bytes;
     bool ready, sealed, draining, lost;
     plim_histogram time_to_first_token, inter_token, e2e, queue, prefill, decode;
+    int64_t host_idle_bytes; /* of the host budget, what the engine itself uses */
 } plim_metrics;
 
 PLIM_API void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret);
@@ -329,6 +330,9 @@ typedef struct plim_request_opts {
     uint32_t reserved;
     const char *cache_salt; /* prompts of different salts never share blocks; NULL: none */
     void *user;             /* returned by plim_request_user() */
+    /* Of what plim_engine_host_charge() was told, the bytes that the caller holds for this request
+     * while it submits: they count where the question is whether it can ever fit. Default 0. */
+    uint64_t host_charged_bytes;
 } plim_request_opts;
 
 #define PLIM_N_MAX            128

@@ -87,14 +87,37 @@ static bool injected_failure(struct plm_host *host)
     return true;
 }
 
+static _Thread_local struct plm_host_meter *thread_meter;
+
+void plm_host_meter_start(const struct plm_host *host, struct plm_host_meter *meter)
+{
+    *meter = (struct plm_host_meter){.host = host};
+    thread_meter = meter;
+}
+
+void plm_host_meter_stop(void)
+{
+    thread_meter = NULL;
+}
+
+static struct plm_host_meter *meter_of(const struct plm_host *host)
+{
+    return thread_meter != NULL && thread_meter->host == host ? thread_meter : NULL;
+}
+
 int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes)
 {
+    struct plm_host_meter *meter = meter_of(host);
     int64_t used = atomic_fetch_add(&host->used, bytes) + bytes;
     int64_t limit = atomic_load(&host->limit);
     if (limit > 0 && used > limit) {
         atomic_fetch_sub(&host->used, bytes);
+        if (meter != NULL)
+            meter->needed_bytes = meter->held_bytes + bytes;
         return PLM_ERR_NOMEM_HOST;
     }
+    if (meter != NULL)
+        meter->held_bytes += bytes;
     atomic_fetch_add(&host->by_owner[owner], bytes);
     int64_t peak = atomic_load(&host->peak);
     while (used > peak && !atomic_compare_exchange_weak(&host->peak, &peak, used))
@@ -104,6 +127,9 @@ int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t by
 
 void plm_host_discharge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes)
 {
+    struct plm_host_meter *meter = meter_of(host);
+    if (meter != NULL)
+        meter->held_bytes -= bytes;
     atomic_fetch_sub(&host->used, bytes);
     atomic_fetch_sub(&host->by_owner[owner], bytes);
 }

@@ -47,6 +47,17 @@ void plm_host_fail_nth(struct plm_host *host, uint64_t n, int sticky);
 int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes);
 void plm_host_discharge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes);
 
+// What a task of one thread takes from a budget, so that it can be told whether it would fit alone:
+// bytes that the thread charged and did not return since the start.
+struct plm_host_meter {
+    const struct plm_host *host;
+    int64_t held_bytes;
+    int64_t needed_bytes; // with the last charge that the budget refused; 0: none was
+};
+// From here to plm_host_meter_stop() on the calling thread; at most one at a time.
+void plm_host_meter_start(const struct plm_host *host, struct plm_host_meter *meter);
+void plm_host_meter_stop(void);
+
 // Zeroed memory, 16-byte aligned, or NULL: over budget, overflow of n * size, or malloc failed.
 void *plm_calloc(struct plm_host *host, enum plm_host_owner owner, size_t n, size_t size);
 // Like plm_calloc without zeroing.

@@ -147,6 +147,9 @@ static int start(plim_engine *engine, struct plm_error *err)
     engine->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (engine->ready_fd < 0)
         return plm_fail(err, PLM_ERR_IO, "no file descriptor for events: %s", strerror(errno));
+    struct plm_host_stats host;
+    plm_host_read(engine->core->host, &host);
+    engine->limits.host_idle = host.used_bytes;
     plm_step_publish(engine);
     if (!engine->manual) {
         if (pthread_create(&engine->thread, NULL, drive, engine) != 0)

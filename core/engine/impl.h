@@ -265,8 +265,15 @@ void plm_histogram_add(plim_histogram *h, double seconds);
 // Renders a chat body; the caller finishes *ret.
 int plm_text_render(const struct plm_core *core, const char *json, size_t len,
                     struct plm_render *ret, plim_error *err);
-// The prompt's tokens of a chat, text or list of ids.
+// The prompt's tokens of a chat, text or list of ids. CONTEXT where it is longer than any context
+// by its bytes alone; *ret_least tokens then, which it has at least.
 int plm_text_prompt(const struct plm_core *core, const plim_request_opts *opts,
-                    struct plm_tokens *ret, plim_error *err);
+                    struct plm_tokens *ret, uint64_t *ret_least, plim_error *err);
+// What is said where a task of the calling thread ends with `status`, which is returned if it is
+// not NOMEM_HOST: NOMEM_NEVER if the task and `extra_bytes` that its caller holds do not fit on an
+// idle engine either. Stops the meter.
+int plm_text_host_refusal(const struct plim_engine *engine, int status,
+                          const struct plm_host_meter *meter, uint64_t extra_bytes,
+                          plim_error *err);
 
 #endif

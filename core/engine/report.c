@@ -104,6 +104,7 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
     m->high_water_bytes = ledger.peak_held_bytes;
     m->host_used_bytes = host.used_bytes;
     m->host_limit_bytes = host.limit_bytes;
+    m->host_idle_bytes = engine->limits.host_idle;
 }
 
 void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)

@@ -400,6 +400,36 @@ static void enqueue(plim_engine *engine, struct plim_request *request)
     pthread_mutex_unlock(&engine->lock);
 }
 
+// A prompt that was not tokenized, since it has at least so many tokens: more than the context.
+static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t least,
+                       plim_error *err) // not NULL
+{
+    const struct plm_admit_request ask = {.prompt_tokens =
+                                              least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
+                                          .max_tokens = o->max_tokens,
+                                          .n = o->n};
+    struct plm_admit_result result;
+    int r = judge(engine, &ask, &result, err);
+    if (r == PLIM_ERR_CONTEXT && o->tokens == NULL)
+        snprintf(err->message, sizeof(err->message),
+                 "the prompt has at least %u tokens, but the context has %u", ask.prompt_tokens,
+                 engine->limits.max_context);
+    return r;
+}
+
+// Counts a refusal for host memory, as the door does its own.
+static void remember_host(plim_engine *engine, int status, const plim_error *err)
+{
+    const struct plm_admit_result result = {
+        .verdict = status == PLIM_ERR_NOMEM_NEVER ? PLM_REFUSE_NEVER : PLM_REFUSE_NOW,
+        .term = PLM_ADMIT_HOST,
+        .needed_bytes = err->needed_bytes,
+        .limit_bytes = err->limit_bytes};
+    pthread_mutex_lock(&engine->lock);
+    remember(engine, &result, status);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
                          const struct plm_tokens *prompt, plim_request **ret, plim_error *err)
 {
@@ -417,12 +447,8 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
     struct plim_request *request = build(engine, o, prompt, result.max_tokens);
     if (request == NULL) {
         unreserve(engine, ask.prompt_tokens);
-        plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory is left for a request");
-        if (err != NULL) {
-            snprintf(err->term, sizeof(err->term), "host");
-            err->retry_after_s = 1;
-        }
-        return PLIM_ERR_NOMEM_HOST;
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL,
+                             "no host memory is left for a request");
     }
     request->admit = ask;
     *ret = request; // before the engine can deliver events to a reader
@@ -430,10 +456,33 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
     return PLIM_OK;
 }
 
+// Options that were checked.
+static int submit(plim_engine *engine, const plim_request_opts *o, plim_request **ret,
+                  plim_error *err)
+{
+    struct plm_tokens prompt;
+    struct plm_host_meter meter;
+    uint64_t least = 0;
+    plm_host_meter_start(engine->core->host, &meter);
+    plm_tokens_init(&prompt, engine->core->host);
+    int r = plm_text_prompt(engine->core, o, &prompt, &least, err);
+    if (r == PLIM_OK)
+        r = submit_tokens(engine, o, &prompt, ret, err);
+    else if (least > 0)
+        r = refuse_long(engine, o, least, err);
+    const bool host = r == PLIM_ERR_NOMEM_HOST;
+    r = plm_text_host_refusal(engine, r, &meter, o->host_charged_bytes, err);
+    if (host)
+        remember_host(engine, r, err);
+    plm_tokens_finish(&prompt);
+    return r;
+}
+
 int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim_request **ret,
                         plim_error *err)
 {
     plim_request_opts o;
+    plim_error unheard;
     if (engine == NULL || ret == NULL || opts == NULL ||
         opts->struct_size < sizeof(opts->struct_size))
         return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
@@ -441,15 +490,7 @@ int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim
     plim_request_opts_init(&o);
     memcpy(&o, opts, opts->struct_size < sizeof(o) ? opts->struct_size : sizeof(o));
     int r = check_opts(engine->core, &o, err);
-    if (r != PLIM_OK)
-        return r;
-    struct plm_tokens prompt;
-    plm_tokens_init(&prompt, engine->core->host);
-    r = plm_text_prompt(engine->core, &o, &prompt, err);
-    if (r == PLIM_OK)
-        r = submit_tokens(engine, &o, &prompt, ret, err);
-    plm_tokens_finish(&prompt);
-    return r;
+    return r == PLIM_OK ? submit(engine, &o, ret, err != NULL ? err : &unheard) : r;
 }
 
 void *plim_request_user(const plim_request *request)

@@ -150,14 +150,44 @@ static int check_ids(const struct plm_core *core, const int32_t *ids, size_t n, 
     return PLIM_OK;
 }
 
+int plm_text_host_refusal(const plim_engine *engine, int status, const struct plm_host_meter *meter,
+                          uint64_t extra_bytes, plim_error *err)
+{
+    plm_host_meter_stop();
+    if (status != PLIM_ERR_NOMEM_HOST)
+        return status;
+    const struct plm_admit_limits *limits = &engine->limits;
+    char param[sizeof(((plim_error *)0)->param)] = "";
+    if (err != NULL)
+        memcpy(param, err->param, sizeof(param));
+    const int64_t extra = extra_bytes < INT64_MAX / 4 ? (int64_t)extra_bytes : INT64_MAX / 4;
+    const int64_t needed = limits->host_idle + extra + meter->needed_bytes;
+    const bool never = meter->needed_bytes > 0 && needed > limits->host_limit;
+    if (never)
+        status = plm_error_set(err, PLIM_ERR_NOMEM_NEVER, param,
+                               "with this request the engine would need %lld bytes of host memory, "
+                               "and the limit is %lld",
+                               (long long)needed, (long long)limits->host_limit);
+    if (err == NULL)
+        return status;
+    snprintf(err->term, sizeof(err->term), "host");
+    err->retry_after_s = never ? 0 : 1;
+    err->needed_bytes = meter->needed_bytes > 0 ? needed : 0;
+    err->limit_bytes = meter->needed_bytes > 0 ? limits->host_limit : 0;
+    return status;
+}
+
 int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool add_special,
                   bool parse_special, int32_t *ids, size_t cap, size_t *n, plim_error *err)
 {
     if (engine == NULL || (text == NULL && len > 0))
         return plm_error_set(err, PLIM_ERR_INVALID, "text", "there is no text");
     struct plm_tokens tokens;
+    struct plm_host_meter meter;
+    plm_host_meter_start(engine->core->host, &meter);
     plm_tokens_init(&tokens, engine->core->host);
     int r = encode(engine->core, text, len, add_special, parse_special, "text", &tokens, err);
+    r = plm_text_host_refusal(engine, r, &meter, 0, err);
     if (r == PLIM_OK) {
         if (n != NULL)
             *n = tokens.n;
@@ -205,15 +235,33 @@ int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, size_t ca
 
 // ---- prompts ----
 
+// The tokens that `text_bytes` come to at least, where that is beyond the context: nobody need hold
+// a million tokens to say no to them.
+static int check_length(const struct plm_core *core, uint64_t text_bytes, uint64_t *ret_least,
+                        plim_error *err)
+{
+    const uint64_t least = plm_tokenizer_least(core->tokenizer, text_bytes);
+    if (least < core->profile.plan.in.caps.max_context)
+        return PLIM_OK;
+    *ret_least = least;
+    return plm_error_set(err, PLIM_ERR_CONTEXT, NULL, "the prompt has %llu tokens or more",
+                         (unsigned long long)least);
+}
+
 // Text that a user wrote never becomes a control token; the template brings BOS itself.
 static int encode_chat(const struct plm_core *core, const plim_request_opts *o,
-                       struct plm_tokens *ret, plim_error *err)
+                       struct plm_tokens *ret, uint64_t *ret_least, plim_error *err)
 {
     struct plm_render render;
     struct plm_error why = {0};
     int r = plm_text_render(core, o->chat_json, o->chat_json_len, &render, err);
     if (r != PLIM_OK)
         return r;
+    r = check_length(core, render.text.len, ret_least, err);
+    if (r != PLIM_OK) {
+        plm_render_finish(&render);
+        return r;
+    }
     r = plm_tokenizer_encode_spans(
         core->tokenizer, (struct plm_slice){render.text.data, render.text.len}, render.spans,
         render.n_spans, PLM_ENCODE_PARSE_SPECIAL, ret, &why);
@@ -222,16 +270,23 @@ static int encode_chat(const struct plm_core *core, const plim_request_opts *o,
 }
 
 int plm_text_prompt(const struct plm_core *core, const plim_request_opts *o, struct plm_tokens *ret,
-                    plim_error *err)
+                    uint64_t *ret_least, plim_error *err)
 {
     if (o->chat_json != NULL)
-        return encode_chat(core, o, ret, err);
-    if (o->prompt != NULL)
-        return encode(core, o->prompt, o->prompt_len, true, o->prompt_parse_special != 0, "prompt",
-                      ret, err);
+        return encode_chat(core, o, ret, ret_least, err);
+    if (o->prompt != NULL) {
+        int r = check_length(core, o->prompt_len, ret_least, err);
+        return r != PLIM_OK ? r
+                            : encode(core, o->prompt, o->prompt_len, true,
+                                     o->prompt_parse_special != 0, "prompt", ret, err);
+    }
     int r = check_ids(core, o->tokens, o->n_tokens, "prompt", err);
     if (r != PLIM_OK)
         return r;
+    if (o->n_tokens >= core->profile.plan.in.caps.max_context) {
+        *ret_least = o->n_tokens; // not copied: it is the exact number
+        return PLIM_ERR_CONTEXT;
+    }
     if (plm_tokens_append(ret, o->tokens, o->n_tokens) != PLM_OK)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "prompt", "no host memory for the prompt");
     return PLIM_OK;

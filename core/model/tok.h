@@ -216,7 +216,8 @@ struct plm_tokenizer {
     int32_t bos;          // -1: none, as for the two below
     int32_t eos;
     int32_t unk;
-    uint8_t *eog; // bit per token
+    uint8_t *eog;        // bit per token
+    uint64_t most_bytes; // of text that one token can stand for; 0: no bound is known
 };
 
 #endif

@@ -206,6 +206,35 @@ static int find_eog(struct plm_tokenizer *tokenizer, int32_t eot, int32_t eom,
     return PLM_OK;
 }
 
+// NFC makes no text shorter than a quarter: what composes best, three letters of Hangul in nine
+// bytes, becomes three bytes.
+#define NFC_SHRINKS 4
+
+static void find_most_bytes(struct plm_tokenizer *tokenizer)
+{
+    uint64_t most = 4; // a character that is unknown
+    for (uint32_t i = 0; i < tokenizer->specials.n; i++) {
+        if (tokenizer->specials.items[i].rstrip)
+            return;
+    }
+    for (int byte = 0; byte < 256; byte++) { // text without tokens disappears
+        if (tokenizer->vocab.byte_id[byte] < 0 &&
+            (tokenizer->kind == PLM_TOK_BPE || tokenizer->unk < 0))
+            return;
+    }
+    for (int32_t id = 0; id < tokenizer->vocab.n; id++) {
+        // Never shorter than what it is found by: in SPM a space is spelled with three bytes.
+        uint64_t len = plm_tok_string(&tokenizer->vocab.text, id).len;
+        most = len > most ? len : most;
+    }
+    tokenizer->most_bytes = tokenizer->pre.nfc ? most * NFC_SHRINKS : most;
+}
+
+uint64_t plm_tokenizer_least(const struct plm_tokenizer *tokenizer, uint64_t text_bytes)
+{
+    return tokenizer->most_bytes > 0 ? text_bytes / tokenizer->most_bytes : 0;
+}
+
 static int load(struct plm_tokenizer *tokenizer, const struct plm_gguf *gguf, struct plm_error *err)
 {
     int32_t eot = -1;
@@ -229,8 +258,11 @@ static int load(struct plm_tokenizer *tokenizer, const struct plm_gguf *gguf, st
         plm_calloc(tokenizer->host, PLM_HOST_TOKENIZER, (size_t)tokenizer->vocab.n / 8 + 1, 1);
     if (tokenizer->whole == NULL)
         return plm_tok_no_memory(err);
-    return tokenizer->kind == PLM_TOK_BPE ? plm_tok_bpe_load(tokenizer, gguf, err)
-                                          : plm_tok_spm_load(tokenizer, err);
+    status = tokenizer->kind == PLM_TOK_BPE ? plm_tok_bpe_load(tokenizer, gguf, err)
+                                            : plm_tok_spm_load(tokenizer, err);
+    if (status == PLM_OK)
+        find_most_bytes(tokenizer);
+    return status;
 }
 
 int plm_tokenizer_create(struct plm_host *host, const struct plm_gguf *gguf,

@@ -43,6 +43,10 @@ void plm_tokenizer_destroy(struct plm_tokenizer *tokenizer);
 int plm_tokenizer_encode(const struct plm_tokenizer *tokenizer, struct plm_slice text,
                          unsigned flags, struct plm_tokens *out, struct plm_error *err);
 
+// A number of tokens that no text of so many bytes falls below, without looking at it; 0 where the
+// vocabulary has tokens that swallow any amount of text.
+uint64_t plm_tokenizer_least(const struct plm_tokenizer *tokenizer, uint64_t text_bytes);
+
 // A stretch of rendered text. Only trusted text (from the template itself) may spell control
 // tokens; text that a user sent never does.
 struct plm_span {

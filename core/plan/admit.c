@@ -101,8 +101,9 @@ static bool judge_never(const struct plm_admit_limits *limits,
                bytes_of(limits, limits->blocks_total));
         return false;
     }
-    if (limits->host_limit > 0 && request->host_bytes > limits->host_limit) {
-        refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_HOST, request->host_bytes, limits->host_limit);
+    if (limits->host_limit > 0 && request->host_bytes > limits->host_limit - limits->host_idle) {
+        refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_HOST, limits->host_idle + request->host_bytes,
+               limits->host_limit);
         return false;
     }
     return true;

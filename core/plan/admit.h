@@ -44,6 +44,7 @@ struct plm_admit_limits {
     uint32_t queue_max;
     uint64_t queue_tokens_max; // 0: no limit
     int64_t host_limit;        // 0: no limit
+    int64_t host_idle;         // of it, what the engine itself uses
 };
 
 // What is there now. Blocks in use by running requests are not available; cached ones are.

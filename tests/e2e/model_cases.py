@@ -328,8 +328,7 @@ def a_body_of_20_mb_leaves_the_server_as_it_was():
 
         status, _, body = parallel(lambda f: f(None), [watch, ask])[1]
         error = json.loads(body)["error"]
-        check((status, error["code"]) in [(400, "context_length_exceeded"), (503, "insufficient_memory"),
-                                          (400, None)], error)
+        check((status, error["code"]) in [(400, "context_length_exceeded"), (400, "memory_budget_exceeded")], error)
         limit = server.memory()["host"]["limit_bytes"]
         check(harness.sanitized() or peak[0] - before < limit, f"{peak[0] - before} bytes more at the peak, of {limit}")
         print(f"      a body of {len(fits) >> 20} MiB: {status} {error['code']}, {(peak[0] - before) >> 20} MiB at the peak")
@@ -370,6 +369,28 @@ def sixty_four_idle_streams_cost_little():
         print(f"      64 clients, 8 running: {each / 1024:.1f} KiB each")
         for s in streams:
             s.close()
+        leave_nothing(server)
+
+
+@case
+def what_can_never_fit_is_told_so_by_an_idle_server():
+    with start("--host-limit", "64MiB", "--max-total-tokens", "4096") as server:
+        limit = 8 << 20
+
+        def refused(path, body, code, timeout=60):
+            status, headers, data = server.request("POST", path, body, timeout=timeout)
+            error = json.loads(data)["error"]
+            same((status, error["code"], headers.get("retry-after")), (400, code, None))
+            if code == "memory_budget_exceeded":
+                same((error["term"], headers["x-should-retry"]), ("host", "false"))
+                check(error["needed_bytes"] > error["limit_bytes"] == 64 << 20, error)
+
+        refused("/v1/completions", {"prompt": "the sea " * (limit // 8 - 20)}, "context_length_exceeded")
+        messages = [{"role": "user", "content": "a"}] * 50000
+        refused("/v1/chat/completions", {"messages": messages}, "memory_budget_exceeded")
+        hi = [{"role": "user", "content": "hi"}]
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"a": [1] * 250000, "b": "x" * (7 << 20)}}}]
+        refused("/v1/chat/completions", {"messages": hi, "tools": tools}, "memory_budget_exceeded")
         leave_nothing(server)
 
 

@@ -90,6 +90,8 @@ static void check_encode(struct plm_host *host, const struct plm_tokenizer *toke
     bool valid = plm_utf8_valid_prefix(text.ptr, text.len) == text.len;
     if (valid ? status != PLM_OK : status != PLM_ERR_FORMAT || ids.n != 0)
         abort();
+    if (valid && plm_tokenizer_least(tokenizer, text.len) > ids.n)
+        abort();
     plm_detok_init(&detok, tokenizer, flags == 0, true);
     for (size_t i = 0; i < ids.n; i++) {
         size_t before = out.len;

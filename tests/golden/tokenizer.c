@@ -142,6 +142,10 @@ static bool run_case(const struct plm_tokenizer *tokenizer, struct json_object *
     bool ok = status == PLM_OK;
     if (!ok)
         printf("%s: %s\n", where, err.msg);
+    if (ok && plm_tokenizer_least(tokenizer, text.len) > got.n) {
+        printf("%s: %zu tokens, fewer than the least\n", where, got.n);
+        ok = false;
+    }
     ok = ok && check_ids(line, &got, where);
     ok = ok && check_decoded(line, tokenizer, &got, text, where);
     plm_tokens_finish(&got);

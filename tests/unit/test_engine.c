@@ -710,6 +710,109 @@ START_TEST(submit_survives_every_failed_allocation)
 }
 END_TEST
 
+static char *many_messages(uint32_t n, size_t *ret_len)
+{
+    static const char one[] = "{\"role\":\"user\",\"content\":\"a\"},";
+    static const char head[] = "{\"messages\":[",
+                      tail[] = "{\"role\":\"user\",\"content\":\"a\"}]}";
+    char *text = malloc(sizeof(head) + sizeof(tail) + n * sizeof(one)), *at = text;
+    ck_assert_ptr_nonnull(text);
+    at += sprintf(at, "%s", head);
+    for (uint32_t i = 0; i < n; i++)
+        at += sprintf(at, "%s", one);
+    at += sprintf(at, "%s", tail);
+    *ret_len = (size_t)(at - text);
+    return text;
+}
+
+// What is too large for an idle engine is NEVER, what is too large beside others is NOW.
+START_TEST(host_memory_tells_never_from_now)
+{
+    plim_engine_opts o;
+    plim_request_opts q;
+    plim_request *request = NULL;
+    plim_error err;
+    plim_metrics m = {.struct_size = sizeof(m)};
+    size_t len;
+    base_opts(&o, models[0]);
+    o.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    plim_engine *engine = create(&o);
+    plim_engine_metrics(engine, &m);
+    const int64_t idle = m.host_used_bytes;
+    ck_assert_int_eq(m.host_idle_bytes, idle);
+    char *chat = many_messages(100000, &len);
+    plim_request_opts_init(&q);
+    q.chat_json = chat;
+    q.chat_json_len = len;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_NOMEM_NEVER);
+    ck_assert_str_eq(err.term, "host");
+    ck_assert_str_eq(err.param, "messages");
+    ck_assert_int_eq(err.limit_bytes, m.host_limit_bytes);
+    ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
+    ck_assert_int_eq(err.retry_after_s, 0);
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, NULL), PLIM_ERR_NOMEM_NEVER);
+    free(chat);
+    // About a third of the budget: by itself it is only too long.
+    chat = many_messages(15000, &len);
+    q.chat_json = chat;
+    q.chat_json_len = len;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_CONTEXT);
+    ck_assert_int_eq(plim_engine_host_charge(engine, m.host_limit_bytes / 10 * 9 - idle), PLIM_OK);
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_NOMEM_HOST);
+    ck_assert_str_eq(err.term, "host");
+    ck_assert_int_gt(err.needed_bytes, 0);
+    ck_assert_int_le(err.needed_bytes, err.limit_bytes);
+    ck_assert_int_ge(err.retry_after_s, 1);
+    // What the caller holds for it counts.
+    q.host_charged_bytes = (uint64_t)m.host_limit_bytes / 10 * 9;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_NOMEM_NEVER);
+    free(chat);
+    plim_engine_host_discharge(engine, m.host_limit_bytes / 10 * 9 - idle);
+    plim_engine_metrics(engine, &m);
+    ck_assert_int_eq(m.host_used_bytes, idle);
+    ck_assert_uint_eq(m.rejected_never, 3);
+    ck_assert_uint_eq(m.rejected_now, 1);
+    plim_engine_free(engine);
+}
+END_TEST
+
+// A prompt beyond any context is told so without being tokenized.
+START_TEST(too_long_is_said_before_tokens_are_held)
+{
+    plim_engine_opts o;
+    plim_request_opts q;
+    plim_request *request = NULL;
+    plim_error err;
+    const size_t len = 16 << 20;
+    base_opts(&o, models[0]);
+    plim_engine *engine = create(&o);
+    char *text = malloc(len);
+    ck_assert_ptr_nonnull(text);
+    for (size_t i = 0; i < len; i++)
+        text[i] = "the sea "[i % 8];
+    plim_request_opts_init(&q);
+    q.prompt = text;
+    q.prompt_len = len;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_CONTEXT);
+    ck_assert_str_eq(err.term, "context");
+    ck_assert_int_gt(err.n_prompt_tokens, err.n_ctx);
+    ck_assert_int_eq(err.n_ctx, 512);
+    ck_assert_ptr_nonnull(strstr(err.message, "at least"));
+    ck_assert_int_gt(err.offer_prompt_tokens, 0);
+    // Never more than there are.
+    size_t n = 0;
+    q.prompt_len = 100000;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_CONTEXT);
+    plim_tokenize(engine, text, q.prompt_len, true, true, NULL, 0, &n, NULL);
+    ck_assert_int_le(err.n_prompt_tokens, (int64_t)n);
+    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_engine_metrics(engine, &m);
+    ck_assert_uint_eq(m.rejected_context, 2);
+    free(text);
+    plim_engine_free(engine);
+}
+END_TEST
+
 START_TEST(create_names_what_is_wrong)
 {
     plim_engine_opts o;
@@ -881,6 +984,8 @@ int main(void)
     tcase_add_test(tc, one_loop_serves_all);
     tcase_add_test(tc, many_threads_submit_and_cancel);
     tcase_add_test(tc, submit_survives_every_failed_allocation);
+    tcase_add_test(tc, host_memory_tells_never_from_now);
+    tcase_add_test(tc, too_long_is_said_before_tokens_are_held);
     tcase_add_test(tc, create_names_what_is_wrong);
     tcase_add_test(tc, create_survives_every_failed_allocation);
     tcase_add_test(tc, nan_ends_its_own_request_alone);

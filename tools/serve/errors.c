@@ -85,7 +85,8 @@ void plm_api_error_from_engine(struct plm_api_error *ret, int status,
     if (ret->retry_after_s > 0 && ret->numbers.retry_after_s > ret->retry_after_s)
         ret->retry_after_s = ret->numbers.retry_after_s;
     ret->has_context = status == PLIM_ERR_CONTEXT;
-    ret->has_memory = status == PLIM_ERR_NOMEM_NEVER || status == PLIM_ERR_NOMEM_NOW;
+    ret->has_memory = status == PLIM_ERR_NOMEM_NEVER || status == PLIM_ERR_NOMEM_NOW ||
+                      (status == PLIM_ERR_NOMEM_HOST && ret->numbers.limit_bytes > 0);
     snprintf(ret->param, sizeof(ret->param), "%s", ret->numbers.param);
     const char *text =
         ret->numbers.message[0] != '\0' ? ret->numbers.message : plim_strstatus(status);
@@ -96,6 +97,24 @@ void plm_api_error_from_engine(struct plm_api_error *ret, int status,
                  ret->numbers.n_ctx, text);
     else
         snprintf(ret->message, sizeof(ret->message), "%s", text);
+}
+
+void plm_api_error_host_for(struct plm_api_error *ret, const plim_engine *engine, int64_t bytes)
+{
+    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_engine_metrics(engine, &m);
+    plim_error e = {.needed_bytes = m.host_idle_bytes + bytes,
+                    .limit_bytes = m.host_limit_bytes,
+                    .term = "host"};
+    if (m.host_limit_bytes == 0 || e.needed_bytes <= e.limit_bytes) {
+        plm_api_error_host(ret);
+        return;
+    }
+    snprintf(e.message, sizeof(e.message),
+             "with this request the server would need %" PRId64 " bytes of host memory, and the "
+             "limit is %" PRId64,
+             e.needed_bytes, e.limit_bytes);
+    plm_api_error_from_engine(ret, PLIM_ERR_NOMEM_NEVER, &e, 0);
 }
 
 static void memory_json(const struct plm_api_error *error, struct plm_out *out)

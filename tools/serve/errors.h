@@ -35,6 +35,8 @@ void plm_api_error_set(struct plm_api_error *ret, int http, const char *type, co
                        const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 // The server's own host memory ran out for the moment.
 void plm_api_error_host(struct plm_api_error *ret);
+// The same for a request that needs so many bytes: NEVER where an idle engine has not got them.
+void plm_api_error_host_for(struct plm_api_error *ret, const plim_engine *engine, int64_t bytes);
 // The engine answered status; engine_error may be NULL. overload_status (503 or 429) is what "not
 // now" is called.
 void plm_api_error_from_engine(struct plm_api_error *ret, int status,

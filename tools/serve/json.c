@@ -504,6 +504,7 @@ struct json_object *plm_json_tree(const struct plm_json_value *value, plim_engin
     int64_t cost = (int64_t)value->nodes * TREE_NODE_BYTES + 3 * (int64_t)value->len;
     if (value->len > INT32_MAX / 4)
         return NULL;
+    *ret_charged = cost;
     if (engine != NULL && plim_engine_host_charge(engine, cost) != PLIM_OK)
         return NULL;
     struct json_tokener *tok = json_tokener_new_ex(PLM_JSON_DEPTH_MAX);
@@ -518,8 +519,6 @@ struct json_object *plm_json_tree(const struct plm_json_value *value, plim_engin
     }
     if (tree == NULL && engine != NULL)
         plim_engine_host_discharge(engine, cost);
-    if (tree != NULL)
-        *ret_charged = cost;
     return tree;
 }
 

@@ -64,8 +64,8 @@ bool plm_json_u64(const struct plm_json_value *value, uint64_t *ret);
 double plm_json_double(const struct plm_json_value *value);
 // Appends the decoded text of a string value.
 void plm_json_text(const struct plm_json_value *value, struct plm_out *out);
-// The value as a tree; NULL when host memory is short. *ret_charged is what the engine was charged
-// for it; give both to plm_json_release().
+// The value as a tree; NULL when host memory is short. *ret_charged is what the engine is charged
+// for it, or would be; give both to plm_json_release().
 struct json_object *plm_json_tree(const struct plm_json_value *value, plim_engine *engine,
                                   int64_t *ret_charged);
 void plm_json_release(struct json_object *tree, plim_engine *engine, int64_t charged);

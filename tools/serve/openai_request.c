@@ -181,7 +181,9 @@ bool plm_openai_tree(const struct plm_openai_parse_state *p, const char *name,
     *ret = plm_json_tree(v, p->rules->engine, ret_charged);
     if (*ret != NULL)
         return true;
-    plm_api_error_host(p->error);
+    // Beside the tree there is the text that it is made of.
+    plm_api_error_host_for(p->error, p->rules->engine, *ret_charged + (int64_t)v->len);
+    snprintf(p->error->param, sizeof(p->error->param), "%s", name);
     return false;
 }
 
@@ -450,6 +452,11 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
     }
     plm_openai_finish(ret);
     return false;
+}
+
+uint64_t plm_openai_charged(const struct plm_openai_request *request)
+{
+    return request->text.cap + request->stop_text.cap + request->tokens_charged;
 }
 
 void plm_openai_finish(struct plm_openai_request *request)

@@ -50,6 +50,8 @@ struct plm_openai_request {
 bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc *doc, bool chat,
                       const struct plm_openai_rules *rules, struct plm_api_error *error);
 void plm_openai_finish(struct plm_openai_request *request);
+// Host bytes that the engine was charged for it.
+uint64_t plm_openai_charged(const struct plm_openai_request *request);
 
 // The body of plim_chat_render() from messages, tools and the template's options; also for
 // /apply-template.

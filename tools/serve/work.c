@@ -59,6 +59,7 @@ static void generate(struct plm_call *call, const struct plm_json_doc *doc, bool
         return;
     plim_error error = {0};
     call->parsed.opts.user = call;
+    call->parsed.opts.host_charged_bytes = plm_openai_charged(&call->parsed);
     plim_request *request = NULL;
     int status = plim_request_submit(srv->engine, &call->parsed.opts, &request, &error);
     // The engine has its own copy of the prompt.
@@ -234,7 +235,7 @@ void plm_work_detokenize(struct plm_call *call, const struct plm_json_doc *doc)
     int64_t charged = 0;
     struct json_object *list = plm_json_tree(v, call->srv->engine, &charged);
     if (list == NULL)
-        plm_api_error_host(&call->error);
+        plm_api_error_host_for(&call->error, call->srv->engine, charged + (int64_t)v->len);
     else
         detokenize(call, list);
     plm_json_release(list, call->srv->engine, charged);
