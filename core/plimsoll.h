@@ -129,7 +129,7 @@ typedef struct plim_engine_opts {
     uint32_t max_sequences;      /* sequences in one step; 0: 8 on the CPU (default) */
     uint32_t prove_full;         /* 1: stress and validate the whole model (default 0) */
     uint64_t memory_limit_bytes; /* operator's limit of the device; 0: none (default) */
-    uint64_t host_limit_bytes;   /* host budget; 0: clamp(U/16, 64 MiB, 256 MiB) (default) */
+    uint64_t host_limit_bytes;   /* host budget from READY on; 0: U/16 in 64..256 MiB (default) */
     uint64_t max_total_tokens;   /* pins the KV size; 0: measured (default) */
     double memory_fraction;      /* 0 < f <= 1 of the budget; default 1.0 */
     uint32_t queue_max;          /* waiting requests, default 256 */

@@ -175,6 +175,79 @@ static int open_device(struct plm_core *core, struct plm_error *err)
     return plm_device_open(core->opts.device, &opts, &core->device, err);
 }
 
+// What serving needs of the host budget beside the engine's own tables: a few small requests with
+// their bodies, of which the server takes an eighth of the budget.
+#define HOST_ROOM_BYTES (INT64_C(4) << 20)
+// Of tables, for each token of the vocabulary (sampler), block of a sequence (scheduler) and block
+// of the pool (pool and prefix index); rounded up.
+#define HOST_VOCAB_BYTES     40
+#define HOST_SEQ_BLOCK_BYTES 16
+#define HOST_BLOCK_BYTES     192
+
+// Host memory that the tables still to come take: of the scheduler, or of all.
+static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_caps *caps, bool all)
+{
+    const struct plm_model_facts *facts = plm_model_facts(core->model);
+    const int64_t blocks = caps->max_sequences * plm_caps_blocks_per_request(caps);
+    int64_t bytes = blocks * HOST_SEQ_BLOCK_BYTES +
+                    64 * ((int64_t)caps->batch_max_tokens + 8 * (int64_t)caps->max_sequences);
+    if (!all)
+        return bytes;
+    struct plm_mem_info info = {0};
+    plm_device_query_free(core->device, &info);
+    int64_t pool = core->opts.max_total_tokens != 0
+                       ? (int64_t)(core->opts.max_total_tokens / PLM_KV_BLOCK_TOKENS)
+                       : blocks + blocks / 4;
+    int64_t fit = (int64_t)(info.total_bytes / plm_kv_block_bytes(&facts->groups[0]));
+    return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES +
+           plm_min_i64(pool, fit) * HOST_BLOCK_BYTES;
+}
+
+// Whether `limit` leaves requests room beside `least` more bytes of tables; else names a limit that
+// does, with `most` of them.
+static int check_host(const struct plm_core *core, int64_t limit, int64_t least, int64_t most,
+                      struct plm_error *err)
+{
+    const int64_t mib = INT64_C(1) << 20;
+    struct plm_host_stats host;
+    plm_host_read(core->host, &host);
+    const int64_t needed = host.used_bytes + least + HOST_ROOM_BYTES;
+    if (limit == 0 || needed <= limit)
+        return PLM_OK;
+    plm_fail(err, PLM_ERR_NOMEM_HOST,
+             "the host budget does not hold the engine's own tables and the smallest requests; "
+             "--host-limit at least %lldMiB starts",
+             (long long)((host.used_bytes + most + HOST_ROOM_BYTES + 2 * mib - 1) / mib));
+    if (err != NULL) {
+        err->needed_bytes = needed;
+        err->limit_bytes = limit;
+    }
+    return PLM_ERR_NOMEM_HOST;
+}
+
+// Before the load, from what the options say.
+static int foresee_host(const struct plm_core *core, struct plm_error *err)
+{
+    const plim_engine_opts *o = &core->opts;
+    const struct plm_model_facts *facts = plm_model_facts(core->model);
+    const struct plm_plan_caps caps = {.batch_max_tokens = o->batch_max_tokens,
+                                       .max_sequences = o->max_sequences,
+                                       .max_context =
+                                           o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train};
+    return check_host(core, (int64_t)o->host_limit_bytes, 0, host_to_come(core, &caps, true), err);
+}
+
+// From the plan to serving, the budget is enforced; what was there before was measured.
+static int seal_host(const struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_plan *plan = &core->profile.plan;
+    const int64_t to_come = host_to_come(core, &plan->in.caps, false);
+    int r = check_host(core, plan->host_limit, to_come, to_come, err);
+    if (r == PLM_OK)
+        plm_host_set_limit(core->host, plan->host_limit);
+    return r;
+}
+
 static bool report_load(void *ctx, uint64_t done, uint64_t total)
 {
     progress(ctx, "load", done, total);
@@ -186,6 +259,8 @@ static int load_weights(struct plm_core *core, struct plm_error *err)
     const struct plm_load_progress report = {.report = report_load, .ctx = core};
     uint64_t bytes;
     int r = plm_model_weight_bytes(core->model, core->device, &bytes, err);
+    if (r == PLM_OK)
+        r = foresee_host(core, err);
     if (r == PLM_OK)
         r = plm_core_foresee(core, bytes, err);
     if (r != PLM_OK)
@@ -240,9 +315,10 @@ static int build(struct plm_core *core, struct plm_error *err)
         r = make_serving(core, err);
     if (r == PLM_OK)
         r = plm_core_profile(core, err);
+    if (r == PLM_OK)
+        r = seal_host(core, err);
     if (r != PLM_OK)
         return r;
-    plm_host_set_limit(core->host, core->profile.plan.host_limit);
     plm_ledger_phase(core->ledger, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     return PLM_OK;

@@ -212,7 +212,9 @@ int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_err
         return r;
     if (ret == NULL)
         return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the engine");
-    struct plm_host *host = plm_host_create((int64_t)o.host_limit_bytes);
+    // The limit holds from READY on. Before, it is compared with what the start needs, so that the
+    // answer can name a limit that works.
+    struct plm_host *host = plm_host_create(0);
     if (host == NULL)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for an engine");
     r = plm_engine_create_on(host, &o, ret, err);

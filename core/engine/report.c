@@ -173,7 +173,9 @@ int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *
         return r;
     if (ret == NULL)
         return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the plan");
-    struct plm_host *host = plm_host_create((int64_t)o.host_limit_bytes);
+    // The limit holds from READY on. Before, it is compared with what the start needs, so that the
+    // answer can name a limit that works.
+    struct plm_host *host = plm_host_create(0);
     plim_plan *plan = host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*plan)) : NULL;
     if (plan == NULL) {
         plm_host_destroy(host);

@@ -410,5 +410,15 @@ def failed_starts_speak_of_flags():
         check(status == 1 and says in text, f"{args}: {status} {text}")
 
 
+@case
+def a_host_limit_that_is_too_small_is_named_with_one_that_works():
+    for limit in "1", "1MiB", "5MiB":
+        status, text = plan("-c", "1024", "--host-limit", limit)
+        found = re.search(r"--host-limit at least (\w+) starts", text)
+        check(status == 1 and found, f"{limit}: {status} {text}")
+        with start("--host-limit", found.group(1)) as server:
+            same(complete(server, "hi", max_tokens=4)[0], 200)
+
+
 if __name__ == "__main__":
     main(MODEL)
