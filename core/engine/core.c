@@ -178,11 +178,10 @@ static int open_device(struct plm_core *core, struct plm_error *err)
 // What serving needs of the host budget beside the engine's own tables: a few small requests with
 // their bodies, of which the server takes an eighth of the budget.
 #define HOST_ROOM_BYTES (INT64_C(4) << 20)
-// Of tables, for each token of the vocabulary (sampler), block of a sequence (scheduler) and block
-// of the pool (pool and prefix index); rounded up.
+// Of tables, for each token of the vocabulary (sampler) and block of a sequence (scheduler);
+// rounded up.
 #define HOST_VOCAB_BYTES     40
 #define HOST_SEQ_BLOCK_BYTES 16
-#define HOST_BLOCK_BYTES     192
 
 // Host memory that the tables still to come take: of the scheduler, or of all.
 static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_caps *caps, bool all)
@@ -200,7 +199,7 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_c
                        : blocks + blocks / 4;
     int64_t fit = (int64_t)(info.total_bytes / plm_kv_block_bytes(&facts->groups[0]));
     return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES +
-           plm_min_i64(pool, fit) * HOST_BLOCK_BYTES;
+           plm_min_i64(pool, fit) * PLM_HOST_BLOCK_BYTES;
 }
 
 // Whether `limit` leaves requests room beside `least` more bytes of tables; else names a limit that
@@ -234,7 +233,12 @@ static int foresee_host(const struct plm_core *core, struct plm_error *err)
                                        .max_sequences = o->max_sequences,
                                        .max_context =
                                            o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train};
-    return check_host(core, (int64_t)o->host_limit_bytes, 0, host_to_come(core, &caps, true), err);
+    // A pinned size takes its tables for certain, and must fit the largest default, too.
+    const bool pinned = o->max_total_tokens != 0;
+    const int64_t to_come = host_to_come(core, &caps, true);
+    const int64_t limit =
+        o->host_limit_bytes == 0 && pinned ? PLM_HOST_LIMIT_MAX : (int64_t)o->host_limit_bytes;
+    return check_host(core, limit, pinned ? to_come : 0, to_come, err);
 }
 
 // From the plan to serving, the budget is enforced; what was there before was measured.
@@ -260,9 +264,9 @@ static int load_weights(struct plm_core *core, struct plm_error *err)
     uint64_t bytes;
     int r = plm_model_weight_bytes(core->model, core->device, &bytes, err);
     if (r == PLM_OK)
-        r = foresee_host(core, err);
-    if (r == PLM_OK)
         r = plm_core_foresee(core, bytes, err);
+    if (r == PLM_OK)
+        r = foresee_host(core, err);
     if (r != PLM_OK)
         return r;
     r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,

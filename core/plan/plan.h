@@ -20,13 +20,15 @@
 
 // Margin: clamp(U / 256, 32 MiB, 256 MiB) covers what a driver takes late and unseen; the default
 // host budget is clamp(U / 16, 64 MiB, 256 MiB); page tables take 8 bytes for 4 KiB.
-#define PLM_MARGIN_SHARE    256
-#define PLM_MARGIN_MIN      (INT64_C(32) << 20)
-#define PLM_MARGIN_MAX      (INT64_C(256) << 20)
-#define PLM_HOST_SHARE      16
-#define PLM_HOST_LIMIT_MIN  (INT64_C(64) << 20)
-#define PLM_HOST_LIMIT_MAX  (INT64_C(256) << 20)
-#define PLM_PAGE_TABLE_UNIT 512
+#define PLM_MARGIN_SHARE   256
+#define PLM_MARGIN_MIN     (INT64_C(32) << 20)
+#define PLM_MARGIN_MAX     (INT64_C(256) << 20)
+#define PLM_HOST_SHARE     16
+#define PLM_HOST_LIMIT_MIN (INT64_C(64) << 20)
+#define PLM_HOST_LIMIT_MAX (INT64_C(256) << 20)
+// Host tables of one KV block: the pool's and the prefix index's, rounded up.
+#define PLM_HOST_BLOCK_BYTES 192
+#define PLM_PAGE_TABLE_UNIT  512
 
 #define PLM_PLAN_UNKNOWN  INT64_C(-1) // process_use, prefix_cache_blocks: not known, not given
 #define PLM_PLAN_NO_LIMIT INT64_C(0)  // operator_limit, host_limit, pinned_tokens: not given
@@ -140,15 +142,16 @@ int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table
 // the blocks of one whole request and one block per sequence; 0: none.
 uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table);
 
-// Values that were re-planned and start; 0: no value of this knob alone helps. Each but
-// memory_limit is lower than what was asked for.
+// Values that were re-planned and start; 0: no value of this knob alone helps. Each is lower than
+// what was asked for, but for memory_limit, memory_fraction, and max_total_tokens where fewer
+// blocks than sequences were asked for.
 struct plm_plan_knobs {
     uint32_t ctx_size;
     uint32_t max_sequences;
     uint32_t batch_max_tokens;
     int64_t memory_limit;          // at least this, where the operator's limit binds
     int64_t host_limit;            // at most this, where the host term counts
-    int64_t max_total_tokens;      // at most this, where the size is pinned
+    int64_t max_total_tokens;      // at most (or at least) this, where the size is pinned
     double memory_fraction;        // at least this, where it is below 1
     struct plm_plan_caps together; // all three at once, where none of them alone helps
     int64_t missing;               // bytes that the caps asked for lack

@@ -101,11 +101,22 @@ static bool fraction_works(const struct search *s, int64_t value)
     return starts_as_is(&in, s->table);
 }
 
+// Half of the host budget is left to everything but the tables of the blocks.
 static bool tokens_work(const struct search *s, int64_t value)
 {
     struct plm_plan_input in = *s->in;
+    struct plm_plan plan;
     in.pinned_tokens = value * PLM_KV_BLOCK_TOKENS;
-    return starts_as_is(&in, s->table);
+    return starts_as_is(&in, s->table) && plm_plan_compute(&in, &plan, NULL) == PLM_OK &&
+           value <= plan.host_limit / 2 / PLM_HOST_BLOCK_BYTES;
+}
+
+// A pinned size that lacks blocks, whatever room there is.
+static bool lacks_blocks(const struct plm_plan_input *in)
+{
+    return in->pinned_tokens != PLM_PLAN_NO_LIMIT &&
+           (int64_t)plm_div_ceil((uint64_t)in->pinned_tokens, PLM_KV_BLOCK_TOKENS) <
+               in->caps.max_sequences;
 }
 
 // The smallest configuration: one sequence, a small batch, the longest context that fits then.
@@ -143,8 +154,10 @@ static void suggest_limits(const struct search *base, struct plm_plan_knobs *ret
         search_smallest(&s, (int64_t)(in->memory_fraction * 100) + 1, 100, &value))
         ret->memory_fraction = (double)value / 100;
     s.works = tokens_work;
+    const int64_t least = in->caps.max_sequences;
     if (in->pinned_tokens != PLM_PLAN_NO_LIMIT &&
-        search_largest(&s, in->caps.max_sequences, in->pinned_tokens / PLM_KV_BLOCK_TOKENS, &value))
+        search_largest(&s, least,
+                       lacks_blocks(in) ? least : in->pinned_tokens / PLM_KV_BLOCK_TOKENS, &value))
         ret->max_total_tokens = value * PLM_KV_BLOCK_TOKENS;
 }
 
@@ -237,6 +250,15 @@ int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *
     if (r != PLM_OK)
         return r;
     plm_plan_suggest(in, table, &knobs);
+    if (lacks_blocks(in) && knobs.max_total_tokens > 0) {
+        PUT(&t,
+            "--max-total-tokens %lld gives %lld KV blocks of %d tokens, but each of %u sequences "
+            "needs one",
+            (long long)in->pinned_tokens, (long long)plan.blocks, PLM_KV_BLOCK_TOKENS,
+            in->caps.max_sequences);
+        put_knobs(&t, &knobs);
+        return plm_fail(err, PLM_ERR_OUT_OF_DEVICE, "%s", msg); // no bytes are missing
+    }
     PUT(&t, "%s: %lldMiB missing (room %lldMiB by %s; weights, workspace and the like %lldMiB, ",
         what, mib(knobs.missing), (long long)(plan.room / MIB), plm_plan_term_name(plan.room_binds),
         mib(plan.resident));

@@ -583,6 +583,35 @@ START_TEST(every_suggestion_starts)
 }
 END_TEST
 
+// A pinned size below one block for each sequence: nothing is missing but blocks.
+START_TEST(a_size_below_the_sequences_says_so)
+{
+    struct plm_error err = {0};
+    struct plm_plan_knobs k;
+    struct plm_plan_input in = host();
+    in.caps.max_sequences = 8;
+    in.pinned_tokens = 1;
+    plm_plan_suggest(&in, &table, &k);
+    ck_assert_int_eq(k.max_total_tokens, 128);
+    ck_assert_uint_eq(k.max_sequences, 1);
+    check_limits(&in, &k, (int[4]){0});
+    plm_plan_fail(&in, &table, "--max-total-tokens does not fit", &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "1 KV blocks of 16 tokens, but each of 8 sequences"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "--parallel 1, --max-total-tokens 128"));
+    ck_assert_ptr_null(strstr(err.msg, "missing"));
+    ck_assert_int_eq(err.needed_bytes, 0);
+    // An absurd one gets a value whose tables leave half of the host budget, too.
+    in.block_bytes = 4096;
+    in.pinned_tokens = INT64_C(1) << 34;
+    plm_plan_suggest(&in, &table, &k);
+    ck_assert_int_gt(k.max_total_tokens, 0);
+    check_limits(&in, &k, (int[4]){0});
+    struct plm_plan plan;
+    ck_assert_int_eq(plm_plan_compute(&in, &plan, NULL), PLM_OK);
+    ck_assert_int_le(k.max_total_tokens / 16 * PLM_HOST_BLOCK_BYTES, plan.host_limit / 2);
+}
+END_TEST
+
 START_TEST(one_message_names_the_knobs)
 {
     struct plm_error err;
@@ -620,6 +649,7 @@ int main(void)
     tcase_add_test(tc, replanning_moves_the_workspace);
     tcase_add_test(tc, the_longest_context_that_fits);
     tcase_add_test(tc, every_suggestion_starts);
+    tcase_add_test(tc, a_size_below_the_sequences_says_so);
     tcase_add_test(tc, one_message_names_the_knobs);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
