@@ -25,6 +25,7 @@ struct plm_host {
     _Atomic int64_t peak;
     _Atomic int64_t by_owner[PLM_HOST_OWNERS];
     _Atomic uint64_t allocations;
+    _Atomic uint64_t freed;
     _Atomic int64_t fail_in; // > 0: counts down; the call that reaches 0 fails
     _Atomic int fail_sticky;
 };
@@ -66,6 +67,7 @@ void plm_host_read(const struct plm_host *host, struct plm_host_stats *ret)
     for (int i = 0; i < PLM_HOST_OWNERS; i++)
         ret->owner_bytes[i] = host->by_owner[i];
     ret->allocations = host->allocations;
+    ret->freed_bytes = host->freed;
 }
 
 void plm_host_fail_nth(struct plm_host *host, uint64_t n, int sticky)
@@ -132,6 +134,7 @@ void plm_host_discharge(struct plm_host *host, enum plm_host_owner owner, int64_
         meter->held_bytes -= bytes;
     atomic_fetch_sub(&host->used, bytes);
     atomic_fetch_sub(&host->by_owner[owner], bytes);
+    atomic_fetch_add(&host->freed, (uint64_t)bytes);
 }
 
 static void *allocate(struct plm_host *host, enum plm_host_owner owner, size_t bytes, bool zero)

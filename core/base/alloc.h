@@ -30,6 +30,7 @@ struct plm_host_stats {
     int64_t peak_bytes;
     int64_t owner_bytes[PLM_HOST_OWNERS];
     uint64_t allocations; // calls that succeeded since creation
+    uint64_t freed_bytes; // given back since creation
 };
 
 // Creates an allocator with a budget (0: none). NULL when malloc fails. Thread-safe.

@@ -10,6 +10,9 @@
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
+// Freed since the last trim: below it a trim is not worth its time, and as much may stay resident.
+#define TRIM_BYTES (UINT64_C(4) << 20)
+
 #define IDLE_WAIT_MS 100 // how often an engine without work looks at its queue's deadlines
 
 // ---- errors ----
@@ -40,6 +43,21 @@ int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
 
 // ---- thread ----
 
+void plm_engine_trim(plim_engine *engine)
+{
+    struct plm_host_stats host;
+    plm_host_read(engine->core->host, &host);
+    uint64_t trimmed = atomic_load(&engine->trimmed);
+    if (host.freed_bytes - trimmed < TRIM_BYTES)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    const bool idle = engine->active == 0;
+    pthread_mutex_unlock(&engine->lock);
+    // Of several threads that come here one does it.
+    if (idle && atomic_compare_exchange_strong(&engine->trimmed, &trimmed, host.freed_bytes))
+        plm_host_trim();
+}
+
 static void wait_for_work(plim_engine *engine)
 {
     const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
@@ -66,8 +84,10 @@ static void *drive(void *arg)
 {
     plim_engine *engine = arg;
     while (!stopping(engine)) {
-        if (!plm_step(engine, plm_now(engine->core->clock)))
-            wait_for_work(engine);
+        if (plm_step(engine, plm_now(engine->core->clock)))
+            continue;
+        plm_engine_trim(engine);
+        wait_for_work(engine);
     }
     return NULL;
 }
@@ -77,6 +97,8 @@ int plim_engine_step(plim_engine *engine, bool *worked)
     if (engine == NULL || !engine->manual)
         return PLIM_ERR_INVALID;
     bool did = plm_step(engine, plm_now(engine->core->clock));
+    if (!did)
+        plm_engine_trim(engine);
     if (worked != NULL)
         *worked = did;
     return PLIM_OK;

@@ -226,6 +226,7 @@ struct plim_engine {
     struct plm_report_refusal refusals[PLM_REFUSALS];
     uint64_t n_refusals;
     _Atomic int64_t last_step_ns; // 0: idle
+    _Atomic uint64_t trimmed;     // host bytes freed before the last trim
 
     pthread_mutex_t ready_lock;
     struct plim_request *ready_head, *ready_tail;
@@ -248,6 +249,10 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
 void plm_step_bury(struct plim_engine *engine);
 // Copies the counters to where other threads read them.
 void plm_step_publish(struct plim_engine *engine);
+
+// Where no request is there and much was freed since the last time, gives the system back what
+// malloc keeps. Takes milliseconds and engine.lock: never within a step.
+void plm_engine_trim(struct plim_engine *engine);
 
 void plm_ready_push(struct plim_request *request);
 void plm_ready_remove(struct plim_request *request);

@@ -298,6 +298,8 @@ int plim_engine_host_charge(plim_engine *engine, int64_t bytes)
 
 void plim_engine_host_discharge(plim_engine *engine, int64_t bytes)
 {
-    if (engine != NULL && bytes > 0)
-        plm_host_discharge(engine->core->host, PLM_HOST_REQUEST, bytes);
+    if (engine == NULL || bytes <= 0)
+        return;
+    plm_host_discharge(engine->core->host, PLM_HOST_REQUEST, bytes);
+    plm_engine_trim(engine); // a request that was refused never wakes the engine's thread
 }

@@ -356,6 +356,20 @@ def many_large_bodies_at_once_stay_within_the_host_budget():
 
 
 @case
+def memory_of_large_trees_goes_back():
+    tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": {
+        "type": "object", "properties": {f"p{k}": {"type": "string"} for k in range(20)}}}} for i in range(1100)]
+    with start("--host-limit", "128MiB") as server:
+        same(complete(server, "warm", max_tokens=4)[0], 200)
+        before = server.rss()
+        body = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "max_tokens": 4}
+        statuses = parallel(lambda _: server.post("/v1/chat/completions", body)[0], range(20))
+        check(set(statuses) <= {200, 400, 503}, statuses)
+        leave_nothing(server)
+        wait_until(lambda: harness.sanitized() or server.rss() - before < 8 << 20, "memory goes back", 3)
+
+
+@case
 def sixty_four_idle_streams_cost_little():
     with start("--queue-max", "128") as server:
         same(complete(server, "warm", max_tokens=4)[0], 200)
