@@ -19,6 +19,17 @@ static void print_help_text(const char *text)
     }
 }
 
+static bool takes_bytes(const struct plm_opt_command *cmd)
+{
+    for (size_t g = 0; g < cmd->n_groups; g++) {
+        for (const struct plm_opt *opt = cmd->groups[g].opts; opt->names != NULL; opt++) {
+            if (opt->type == PLM_OPT_BYTES)
+                return true;
+        }
+    }
+    return false;
+}
+
 void plm_opts_print_help(const struct plm_opt_command *cmd)
 {
     printf("usage: plimsoll %s [options]%s%s\n\n%s\n", cmd->name, cmd->operands != NULL ? " " : "",
@@ -38,7 +49,8 @@ void plm_opts_print_help(const struct plm_opt_command *cmd)
             printf("\n");
         }
     }
-    printf("\nBYTES take KiB, MiB, GiB and TiB.\n");
+    if (takes_bytes(cmd))
+        printf("\nBYTES take KiB, MiB, GiB and TiB.\n");
 }
 
 // Text for man: a hyphen that can be copied, no backslash and no line that begins as a request.

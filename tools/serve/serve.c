@@ -217,8 +217,11 @@ static void begin_drain(struct loop *l)
 {
     l->srv.draining = true;
     l->stop_ms = plm_now_ms() + (int64_t)(l->srv.flags.shutdown_s * 1000);
-    fprintf(stderr, "plimsoll serve: shutting down; %u requests may take %g s\n", l->srv.n_calls,
-            l->srv.flags.shutdown_s);
+    fprintf(stderr, "plimsoll serve: shutting down");
+    if (l->srv.n_calls > 0)
+        fprintf(stderr, "; running requests (%u) may take %g s, a second signal ends them now",
+                l->srv.n_calls, l->srv.flags.shutdown_s);
+    fprintf(stderr, "\n");
     close_listener(l);
     if (l->srv.engine != NULL)
         plim_engine_drain(l->srv.engine, 0);
@@ -244,7 +247,7 @@ static void drain_tick(struct loop *l, int64_t now)
     if (l->srv.n_calls == 0) {
         l->stop = true;
     } else if (now >= l->stop_ms && !l->cancelled) {
-        fprintf(stderr, "plimsoll serve: cancelling %u requests\n", l->srv.n_calls);
+        fprintf(stderr, "plimsoll serve: cancelling running requests (%u)\n", l->srv.n_calls);
         plm_calls_cancel(&l->srv);
         l->cancelled = true;
         l->stop_ms = now + LAST_WRITES_MS;
