@@ -24,7 +24,8 @@ static const struct plm_opt engine_table[] = {
     PLM_OPT_IN("-t, --threads", "N", "CPU threads (default: one per usable core)", PLM_OPT_U32,
                IN_OPTS(threads), 1, THREADS_MAX),
     PLM_OPT_IN("-c, --ctx-size, --max-model-len", "N",
-               "context of each request in tokens; never divided by -np\n(default 0: as trained)",
+               "context of each request in tokens; never divided by -np,\nlowered with a warning "
+               "where memory is short\n(default 0: as trained)",
                PLM_OPT_U32, IN_OPTS(ctx_size), 0, CTX_MAX),
     PLM_OPT_IN("-b, --batch-size, --max-num-batched-tokens", "N",
                "tokens of one step (default 512 on the CPU)", PLM_OPT_U32,
