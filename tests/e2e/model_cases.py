@@ -402,6 +402,9 @@ def what_can_never_fit_is_told_so_by_an_idle_server():
         refused("/v1/completions", {"prompt": "the sea " * (limit // 8 - 20)}, "context_length_exceeded")
         messages = [{"role": "user", "content": "a"}] * 50000
         refused("/v1/chat/completions", {"messages": messages}, "memory_budget_exceeded")
+        text = "".join(random.choices("qzxjkv#%&", k=limit - 200))
+        refused("/tokenize", {"content": text}, "memory_budget_exceeded")
+        refused("/apply-template", {"messages": [{"role": "user", "content": text}]}, "memory_budget_exceeded")
         hi = [{"role": "user", "content": "hi"}]
         tools = [{"type": "function", "function": {"name": "f", "parameters": {"a": [1] * 250000, "b": "x" * (7 << 20)}}}]
         refused("/v1/chat/completions", {"messages": hi, "tools": tools}, "memory_budget_exceeded")

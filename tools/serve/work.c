@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What workers do for the POST routes.
+#include <inttypes.h>
 #include <json-c/json.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +11,25 @@
 static void engine_error(struct plm_call *call, int status, const plim_error *error)
 {
     plm_api_error_from_engine(&call->error, status, error, plm_overload_status(call->srv));
+}
+
+// The same where the engine does not know of `held` bytes that this call was charged, beside its
+// body: with them it may be that the request never fits.
+static void engine_error_beside(struct plm_call *call, int status, const plim_error *error,
+                                size_t held)
+{
+    plim_error e = *error;
+    e.needed_bytes += (int64_t)(call->body.cap + held);
+    if (status == PLIM_ERR_NOMEM_HOST && error->needed_bytes > 0 &&
+        e.needed_bytes > e.limit_bytes) {
+        snprintf(e.message, sizeof(e.message),
+                 "with this request the server would need %" PRId64 " bytes of host memory, and "
+                 "the limit is %" PRId64,
+                 e.needed_bytes, e.limit_bytes);
+        engine_error(call, PLIM_ERR_NOMEM_NEVER, &e);
+        return;
+    }
+    engine_error(call, status, error);
 }
 
 // ---- generation ----
@@ -167,10 +188,14 @@ void plm_work_tokenize(struct plm_call *call, const struct plm_json_doc *doc)
     int status = text.failed ? PLIM_ERR_NOMEM_HOST
                              : tokenize(call->srv->engine, &text, add_special, parse_special, &ids,
                                         &n, &error);
+    const size_t wanted = sizeof(int32_t) * (n > text.len / 3 ? n : text.len / 3);
     if (status == PLIM_OK)
         tokens_json(call, (const int32_t *)(const void *)ids.data, n, pieces);
+    else if (ids.failed)
+        plm_api_error_host_for(&call->error, call->srv->engine,
+                               (int64_t)(call->body.cap + text.cap + wanted));
     else
-        engine_error(call, status, &error);
+        engine_error_beside(call, status, &error, text.cap + ids.cap);
     plm_out_finish(&text);
     plm_out_finish(&ids);
 }
@@ -257,7 +282,9 @@ void plm_work_apply_template(struct plm_call *call, const struct plm_json_doc *d
         if (status == PLIM_ERR_LIMIT && need >= text.cap && plm_out_reserve(&text, need + 1))
             status = plim_chat_render(call->srv->engine, chat.data, chat.len, text.data, text.cap,
                                       &need, &error);
-        if (take_text(call, status, &error, need, &text)) {
+        if (status == PLIM_ERR_NOMEM_HOST && !text.failed) {
+            engine_error_beside(call, status, &error, chat.cap + text.cap);
+        } else if (take_text(call, status, &error, need, &text)) {
             plm_out_str(&call->reply, "{\"prompt\":");
             plm_out_json(&call->reply, text.data, text.len);
             plm_out_str(&call->reply, "}");
