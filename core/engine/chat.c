@@ -28,6 +28,15 @@ static struct json_object *member(struct json_object *object, const char *name)
     return value; // NULL also for JSON null
 }
 
+// The text of a word; "" where it is none, or goes on behind a NUL.
+static const char *word_of(struct json_object *value)
+{
+    if (!json_object_is_type(value, json_type_string))
+        return "";
+    const char *text = json_object_get_string(value);
+    return strlen(text) == (size_t)json_object_get_string_len(value) ? text : "";
+}
+
 // Templates take any role in silence, and the model then answers something else.
 static bool is_role(const char *name)
 {
@@ -48,7 +57,7 @@ static int check_message(struct json_object *message, size_t i, plim_error *err)
         return bad(err, param, "an object");
     snprintf(param, sizeof(param), "messages[%zu].role", i);
     struct json_object *role = member(message, "role");
-    if (!json_object_is_type(role, json_type_string) || !is_role(json_object_get_string(role)))
+    if (!is_role(word_of(role)))
         return bad(err, param, "system, developer, user, assistant, tool or function");
     // An assistant's message may consist of tool calls alone.
     bool may_lack_content = strcmp(json_object_get_string(role), "assistant") == 0;
@@ -66,7 +75,7 @@ static int check_message(struct json_object *message, size_t i, plim_error *err)
             json_object_is_type(part, json_type_object) ? member(part, "type") : NULL;
         if (!json_object_is_type(type, json_type_string))
             return bad(err, param, "an object with a type");
-        if (strcmp(json_object_get_string(type), "text") != 0)
+        if (strcmp(word_of(type), "text") != 0)
             return plm_error_set(err, PLIM_ERR_UNSUPPORTED, param,
                                  "%s is of type \"%.32s\"; this model takes text only", param,
                                  json_object_get_string(type));

@@ -209,6 +209,8 @@ def a_full_queue_is_503_with_a_time():
 
 # Messages that a rival answers with 500 or 200.
 BAD_MESSAGES = [
+    [{"role": "user\0x", "content": "a"}],
+    [{"role": "user", "content": [{"type": "text\0x", "text": "a"}]}],
     [{}],
     ["hi"],
     [5],
