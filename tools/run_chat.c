@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/run.h"
+#include "tools/serve/out.h"
 
 struct plm_run_chat {
     json_object *body;
@@ -29,8 +30,25 @@ static json_object *message_create(const char *role, const char *text, size_t le
     return message;
 }
 
+// The engine would refuse it too, but as JSON, of which the user wrote none.
+static bool is_utf8(const char *role, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len;) {
+        size_t n = plm_utf8_len(text + i, len - i);
+        if (n == 0) {
+            fprintf(stderr, "plimsoll run: the %s prompt is not valid UTF-8 at byte %zu\n", role,
+                    i);
+            return false;
+        }
+        i += n;
+    }
+    return true;
+}
+
 bool plm_run_chat_add(struct plm_run_chat *chat, const char *role, const char *text, size_t len)
 {
+    if (!is_utf8(role, text, len))
+        return false;
     json_object *message = message_create(role, text, len);
     if (message == NULL || json_object_array_add(chat->messages, message) != 0) {
         json_object_put(message);

@@ -190,7 +190,9 @@ void plm_term_error(const char *command, int status, const plim_error *error)
     plm_term_progress_end();
     fprintf(stderr, "plimsoll %s: ", command);
     print_with_flags(error->message[0] != '\0' ? error->message : plim_strstatus(status));
-    if (error->needed_bytes > 0)
+    // What a context or a queue lacks is not bytes, and its message says it.
+    bool bytes = status != PLIM_ERR_CONTEXT && status != PLIM_ERR_QUEUE_FULL;
+    if (bytes && error->needed_bytes > 0)
         fprintf(stderr, " (needs %" PRId64 " bytes, there are %" PRId64 ")", error->needed_bytes,
                 error->limit_bytes);
     fputc('\n', stderr);

@@ -94,6 +94,8 @@ def one_prompt_from_stdin_and_a_raw_completion():
     piped = subprocess.run([harness.BINARY, *base], input="What is 2+2?\n",
                            capture_output=True, text=True, timeout=300)
     check(piped.returncode == 0 and "4" in piped.stdout, piped)
+    torn = subprocess.run([harness.BINARY, *base], input=b"a\xffb", capture_output=True, timeout=300)
+    check(torn.returncode == 1 and b"user prompt is not valid UTF-8 at byte 1" in torn.stderr, torn)
     raw = run(*base, "-no-cnv", "-p", "The capital of France is")
     check(raw.returncode == 0 and "Paris" in raw.stdout, raw)
     seeds = [run(*base, "--temp", "1", "-s", seed, "-n", "16", "-p", "Invent a word.").stdout
@@ -112,6 +114,8 @@ def the_other_commands():
     cases = json.loads(bench.stdout)["cases"]
     same([c["name"] for c in cases], ["prompt", "decode", "users"])
     check(all(len(c["seconds"]) == 2 and c["tokens_per_second"] > 0 for c in cases), cases)
+    long = run("bench", "-m", harness.MODEL, "-c", "64", "-p", "100", "-n", "0", "--users", "0")
+    check(long.returncode == 1 and "the context has 64" in long.stderr and "bytes" not in long.stderr, long)
     keys = json.loads(run("inspect", "--json", harness.MODEL).stdout)
     check("llama" in json.dumps(keys), keys)
     check("general.architecture" in run("inspect", harness.MODEL).stdout)
