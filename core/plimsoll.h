@@ -249,10 +249,11 @@ enum plim_finish {
 /* A snapshot; reading it never waits for the engine's thread. */
 typedef struct plim_metrics {
     uint32_t struct_size; /* set by the caller: sizeof(plim_metrics) */
-    uint32_t running;     /* requests with blocks */
-    uint32_t waiting;     /* queued */
-    uint32_t preempted;   /* of the waiting: began before, to be recomputed */
-    double kv_usage;      /* blocks of running requests / all; cached blocks do not count */
+    /* In sequences: a request of n choices counts n once it began, as its choices run alone. */
+    uint32_t running; /* with blocks */
+    uint32_t waiting; /* requests in the queue, and sequences that wait after their request began */
+    uint32_t preempted; /* of the waiting: began before, to be recomputed */
+    double kv_usage;    /* blocks of running requests / all; cached blocks do not count */
     uint64_t blocks_total, blocks_used, blocks_cached, blocks_free;
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t prefix_queries, prefix_hits; /* in tokens */
