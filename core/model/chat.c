@@ -389,12 +389,10 @@ static int cut_at_mark(struct plm_render *render, struct plm_slice text, struct 
     struct plm_slice all = {render->text.data, render->text.len};
     struct plm_slice core = stripped(text, 3);
     size_t at = SIZE_MAX;
-    for (const char *p = all.ptr; all.len > 0;) {
-        const char *hit = memmem(p, all.len - (size_t)(p - all.ptr), MARK, bare);
-        if (hit == NULL)
-            break;
-        at = (size_t)(hit - all.ptr);
-        p = hit + 1;
+    for (const char *p = all.ptr; p != NULL;) {
+        p = memmem(p, all.len - (size_t)(p - all.ptr), MARK, bare);
+        if (p != NULL)
+            at = (size_t)(p++ - all.ptr);
     }
     if (at == SIZE_MAX || memmem(all.ptr, all.len, core.ptr, core.len) == NULL)
         return plm_fail(err, PLM_ERR_INVALID,
