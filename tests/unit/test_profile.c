@@ -346,6 +346,34 @@ static int go(struct world *w, struct plm_profile_opts opts, struct plm_profile 
         ck_assert_msg(r_ == PLM_OK, "%d: %s", r_, err_.msg);                                       \
     } while (0)
 
+// Field by field: what lies between the fields of a struct is nobody's.
+static void same_plan(const struct plm_plan *a, const struct plm_plan *b)
+{
+#define SAME(field) ck_assert_int_eq(a->field, b->field)
+    SAME(foreign);
+    SAME(own_drv);
+    SAME(room);
+    SAME(resident);
+    SAME(growth);
+    SAME(U);
+    SAME(margin);
+    SAME(withheld);
+    SAME(ballast);
+    SAME(host_limit);
+    SAME(host);
+    SAME(budget);
+    SAME(blocks_cap);
+    SAME(prefix_cache_blocks);
+    SAME(blocks);
+    SAME(kv_bytes);
+    SAME(line);
+    SAME(slabs.slab_blocks);
+    SAME(slabs.slab_bytes);
+    SAME(room_binds);
+    SAME(blocks_bind);
+#undef SAME
+}
+
 START_TEST(the_plan_is_the_formula_of_the_snapshot)
 {
     struct world w = plain();
@@ -358,7 +386,7 @@ START_TEST(the_plan_is_the_formula_of_the_snapshot)
     ck_assert_uint_eq(p.probe_blocks, 512);
     ck_assert_int_eq(p.plan.growth, 0);
     ck_assert_int_eq(plm_plan_compute(&p.plan.in, &again, NULL), PLM_OK);
-    ck_assert_int_eq(memcmp(&again, &p.plan, sizeof(again)), 0);
+    same_plan(&again, &p.plan);
     ck_assert_int_eq(p.plan.blocks_bind, PLM_TERM_BUDGET);
     ck_assert_uint_eq(p.attempts, 1);
     ck_assert(p.settled && !p.context_lowered);
