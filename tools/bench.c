@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tools/cmd.h"
 #include "tools/files.h"
@@ -61,13 +60,6 @@ struct bench {
     uint64_t random; // state of the token generator
     int32_t *tokens; // of one prompt
 };
-
-static double now_s(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 // Ids without meaning: speed does not depend on them. The same in every run (Knuth's MMIX numbers).
 static void random_tokens(struct bench *bench, uint32_t n)
@@ -132,9 +124,9 @@ static int run_once(struct bench *bench, const struct bench_case *what, struct u
 {
     int r = PLIM_OK;
     uint32_t n = 0;
-    double start = now_s(), first = INFINITY, last = 0;
+    double start = plm_term_now_s(), first = INFINITY, last = 0;
     for (; n < what->users && r == PLIM_OK; n += r == PLIM_OK) {
-        users[n].submitted_s = now_s() - start;
+        users[n].submitted_s = plm_term_now_s() - start;
         r = submit(bench, what, &users[n], err);
     }
     for (uint32_t i = 0; i < n; i++) {

@@ -26,7 +26,7 @@ static struct {
     double drawn_s;   // when something was last written about it
 } state;
 
-static double now_s(void)
+double plm_term_now_s(void)
 {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -101,7 +101,7 @@ static void begin_stage(const char *stage, double now)
 void plm_term_progress(void *ctx, const plim_progress *progress)
 {
     (void)ctx;
-    double now = now_s();
+    double now = plm_term_now_s();
     pthread_mutex_lock(&mutex);
     if (!state.running || strncmp(state.stage, progress->stage, sizeof(state.stage) - 1) != 0) {
         end_stage(now);

@@ -22,4 +22,7 @@ void plm_term_progress_end(void);
 // "plimsoll COMMAND: why": a failed call, for people.
 void plm_term_error(const char *command, int status, const plim_error *error);
 
+// Seconds on the monotonic clock, for what is timed at the terminal.
+double plm_term_now_s(void);
+
 #endif
