@@ -31,7 +31,8 @@ def ready(t):
 def ask(t, question):
     """(answer, prompt tokens, cached tokens, answer tokens)"""
     t.line(question)
-    found = t.expect(re.escape(question) + ANSWER, timeout=60)
+    # With the next "> ": a line sent before it would find it inside the next answer.
+    found = t.expect(re.escape(question) + ANSWER + "> ", timeout=60)
     text, *numbers = found.groups()
     return (text, *map(int, numbers))
 
