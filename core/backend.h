@@ -49,6 +49,24 @@ struct plm_slab {
 // Whether another process can take memory that we hold.
 enum plm_commit { PLM_COMMIT_HARD, PLM_COMMIT_SOFT };
 
+// What the engine is doing. Peaks are kept per phase, so that a load's peak is not charged to
+// serving; a backend may name its ranges in a profiler's trace by them.
+enum plm_phase {
+    PLM_PHASE_LOAD,
+    PLM_PHASE_TUNE,
+    PLM_PHASE_CAPTURE, // of graphs
+    PLM_PHASE_PROBE,   // the workspace and the first, small pool are taken
+    PLM_PHASE_ENCODE,  // stress: encoders' worst case
+    PLM_PHASE_PREFILL, // stress: steps with prompt rows
+    PLM_PHASE_DECODE,  // stress: steps of decode rows only
+    PLM_PHASE_SAMPLE,  // stress: the heaviest sampler
+    PLM_PHASE_RESIZE,
+    PLM_PHASE_VALIDATE,
+    PLM_PHASE_SERVE,
+    PLM_PHASE_SLEEP,
+    PLM_PHASES,
+};
+
 // Immutable facts about an open device.
 struct plm_caps {
     char name[64];         // "cpu", "NVIDIA H100 80GB HBM3"
@@ -188,6 +206,9 @@ struct plm_backend {
     int (*copy_out)(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
     // PLM_OK or PLM_ERR_LOST. Any thread, never blocks.
     int (*status)(const struct plm_backend_device *dev);
+    // Optional: the engine entered a phase, or begins its step-th step after READY (1, 2, ...) in
+    // PLM_PHASE_SERVE. For traces, and for the timeline of a simulated device. Never blocks.
+    void (*mark)(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step);
 };
 
 // The backends of this build, ended by NULL (backends/list.c).

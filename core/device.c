@@ -507,3 +507,9 @@ int plm_device_status(const struct plm_device *d)
 {
     return is_lost(d) ? PLM_ERR_LOST : d->backend->status(d->dev);
 }
+
+void plm_device_mark(struct plm_device *device, enum plm_phase phase, uint64_t step)
+{
+    if (device->backend->mark != NULL)
+        device->backend->mark(device->dev, phase, step);
+}

@@ -70,5 +70,7 @@ int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_n
 int plm_device_copy_in(struct plm_device *device, uint64_t dst, const void *src, uint64_t bytes);
 int plm_device_copy_out(struct plm_device *device, void *dst, uint64_t src, uint64_t bytes);
 int plm_device_status(const struct plm_device *device);
+// Tells the backend where the engine stands (backend.h: mark); step is 0 outside PLM_PHASE_SERVE.
+void plm_device_mark(struct plm_device *device, enum plm_phase phase, uint64_t step);
 
 #endif

@@ -156,8 +156,30 @@ typedef struct plim_engine_opts {
     uint32_t reference_kernels;
     uint32_t float_activations;
     uint32_t kv_f32;
+    uint32_t neighbours;    /* enum plim_neighbours, default AUTO */
+    uint64_t kv_min_bytes;  /* the floor of the KV cache under a neighbour's growth; 0: the blocks of
+                               one request of the whole context (default) */
+    uint32_t monitor_ms;    /* time between readings after READY, default 1000; 0: none */
+    uint32_t watchdog_ms;   /* a step that takes longer is treated as hung; 0: never (default) */
+    uint32_t autotune;      /* 1: time kernel variants before the stress (default) */
     uint32_t reserved;
+    const char *certificate; /* of an earlier start under the same key; NULL (default) */
+    size_t certificate_len;
+    const char *tuning; /* results of an earlier autotune; NULL (default) */
+    size_t tuning_len;
+    /* Called on the engine's thread at a streak of refusals, a lost device or an audit excess, with
+     * what led to it as a world file (docs/worlds.md). It may write it somewhere; it must not call
+     * back into the library. NULL (default). */
+    void (*incident)(void *ctx, const char *reason, const char *world, size_t len);
+    void *incident_ctx;
 } plim_engine_opts;
+
+/* What a neighbour's growth on the device means for the KV cache after READY. */
+enum plim_neighbours {
+    PLIM_NEIGHBOURS_AUTO, /* HOLD where nobody can take what we hold, else YIELD */
+    PLIM_NEIGHBOURS_HOLD, /* keep what the plan holds, only stop growing */
+    PLIM_NEIGHBOURS_YIELD /* give KV blocks back, down to the floor; take them again later */
+};
 
 /* Sets struct_size and the defaults. */
 PLIM_API void plim_engine_opts_init(plim_engine_opts *opts);
@@ -185,6 +207,21 @@ PLIM_API int plim_engine_poll_fd(plim_engine *engine);
  * event loop; those that block in plim_request_next() need not call it. */
 PLIM_API plim_request *plim_engine_next_ready(plim_engine *engine);
 
+/* Gives the KV cache back to the system: waits up to timeout_ms (-1: no limit) for running requests
+ * to end, refuses new ones meanwhile and until the wake (NOMEM_NOW, term "asleep"), then releases
+ * every KV slab. Requests that wait stay queued. Weights stay. TIMEOUT: still awake. Any thread but
+ * one that steps; with manual_step the caller goes on stepping from another thread, or timeout_ms
+ * is 0 and the engine must be idle. Asleep already: OK. */
+PLIM_API int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err);
+/* Takes the KV cache again as planned, as much as the device gives now, and validates it; blocks.
+ * OUT_OF_DEVICE: less than the floor was there; still asleep. Awake already: OK. */
+PLIM_API int plim_engine_wake(plim_engine *engine, plim_error *err);
+/* The proven plan as a certificate for a later start (plim_engine_opts.certificate), and what
+ * autotune found (plim_engine_opts.tuning): JSON. OK, LIMIT, NOMEM_HOST. */
+PLIM_API int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap,
+                                     size_t *need);
+PLIM_API int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need);
+
 typedef struct plim_model_info {
     char name[128]; /* general.name, or the file's */
     char arch[32];
@@ -210,7 +247,16 @@ PLIM_API void plim_engine_model(const plim_engine *engine, plim_model_info *ret)
 /* Loads, stresses and sizes as plim_engine_create() does, with its results, but keeps only the
  * plan, which is the caller's. */
 PLIM_API int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err);
+/* The plan that a start would make, from the file's header alone and without the device:
+ * opts->device names its kind ("cuda"), device_bytes its total memory. Nothing is loaded or
+ * measured; what the driver itself takes is this version's figure for the kind. */
+PLIM_API int plim_plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan **ret,
+                           plim_error *err);
 PLIM_API void plim_plan_free(plim_plan *plan); /* NULL is allowed */
+/* What differs between two plans or certificates (JSON, as the calls above and below write them),
+ * field by field, as a table for people. OK, LIMIT, FORMAT, NOMEM_HOST. */
+PLIM_API int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, char *out,
+                            size_t cap, size_t *need, plim_error *err);
 /* The plan as JSON (every field of the formula by its name) and as a table for people. OK or LIMIT.
  */
 PLIM_API int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need);
@@ -268,6 +314,20 @@ typedef struct plim_metrics {
     bool ready, sealed, draining, lost;
     plim_histogram time_to_first_token, inter_token, e2e, queue, prefill, decode;
     int64_t host_idle_bytes; /* of the host budget, what the engine itself uses */
+    bool asleep;
+    int64_t foreign_bytes;       /* as of the last reading */
+    int64_t largest_free_bytes;  /* of the device as the driver says, as of the last reading */
+    uint64_t shrinks, grows;     /* resizes because of neighbours or sleep, in slabs */
+    uint64_t plan_shrinks;       /* retries of the start */
+    uint64_t validated_blocks;   /* that the last validation proved */
+    uint64_t lost, reopened;     /* the device */
+    uint64_t replays;            /* steps run again in halves to find whose fault it was */
+    uint64_t poisoned;           /* requests that were found so */
+    uint64_t resubmits;          /* steps that a refused submit delayed */
+    uint64_t stalls;             /* no progress although there was work */
+    uint64_t incidents;          /* world files written */
+    double last_sleep_s, last_wake_s; /* how long the last ones took */
+    int64_t last_step_time_ns;   /* monotonic clock; 0: none yet */
 } plim_metrics;
 
 PLIM_API void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret);

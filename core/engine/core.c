@@ -166,13 +166,19 @@ static int open_device(struct plm_core *core, struct plm_error *err)
         .threads = core->opts.threads,
         .kernels = core->opts.reference_kernels ? PLM_KERNELS_REFERENCE : PLM_KERNELS_AUTO,
         .max_dispatches = plm_model_max_dispatches(core->model) + EXTRA_DISPATCHES,
-        .memory_limit_bytes = core->opts.memory_limit_bytes};
+        .memory_limit_bytes = core->opts.memory_limit_bytes,
+        .backend_opts = core->env.backend_opts};
     core->ledger = plm_ledger_create(core->host);
     if (core->ledger == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the ledger");
-    plm_ledger_phase(core->ledger, PLM_PHASE_LOAD);
-    snprintf(core->device_id, sizeof(core->device_id), "%s", core->opts.device);
-    return plm_device_open(core->opts.device, &opts, &core->device, err);
+    const struct plm_backend *backend = core->env.backend;
+    snprintf(core->device_id, sizeof(core->device_id), "%s",
+             backend != NULL ? backend->name : core->opts.device);
+    int r = backend != NULL ? plm_device_open_backend(backend, &opts, &core->device, err)
+                            : plm_device_open(core->opts.device, &opts, &core->device, err);
+    if (r == PLM_OK)
+        plm_core_phase(core, PLM_PHASE_LOAD);
+    return r;
 }
 
 // What serving needs of the host budget beside the engine's own tables: a few small requests with
@@ -302,7 +308,7 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
         r = plm_kv_pool_create(core->host, core->device, core->ledger, block_bytes, &core->pool);
     // Always there, so that the plan does not hang on whether the cache is used.
     if (r == PLM_OK)
-        r = plm_prefix_create(core->host, core->pool, plm_random_seed(), &core->prefix);
+        r = plm_prefix_create(core->host, core->pool, plm_core_seed(core), &core->prefix);
     return r == PLM_OK ? r : plm_fail(err, r, "no host memory for the KV cache's tables");
 }
 
@@ -323,19 +329,38 @@ static int build(struct plm_core *core, struct plm_error *err)
         r = seal_host(core, err);
     if (r != PLM_OK)
         return r;
-    plm_ledger_phase(core->ledger, PLM_PHASE_SERVE);
+    plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     return PLM_OK;
 }
 
-int plm_core_create(struct plm_host *host, const plim_engine_opts *opts, struct plm_core **ret,
-                    struct plm_error *err)
+uint64_t plm_core_seed(struct plm_core *core)
 {
-    struct plm_core *core = plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*core));
+    if (core->env.seed == 0)
+        return plm_random_seed();
+    const uint64_t n = atomic_fetch_add(&core->n_seeds, 1);
+    const uint32_t counter[4] = {(uint32_t)n, (uint32_t)(n >> 32)};
+    const uint32_t key[2] = {(uint32_t)core->env.seed, (uint32_t)(core->env.seed >> 32)};
+    uint32_t out[4];
+    plm_philox4x32(counter, key, out);
+    return (uint64_t)out[0] << 32 | out[1];
+}
+
+void plm_core_phase(struct plm_core *core, enum plm_phase phase)
+{
+    plm_ledger_phase(core->ledger, phase);
+    plm_device_mark(core->device, phase, 0);
+}
+
+int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                    struct plm_core **ret, struct plm_error *err)
+{
+    struct plm_core *core = plm_calloc(env->host, PLM_HOST_OTHER, 1, sizeof(*core));
     if (core == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for an engine");
-    core->host = host;
-    core->clock = plm_clock_system();
+    core->env = *env;
+    core->host = env->host;
+    core->clock = env->clock != NULL ? env->clock : plm_clock_system();
     core->log = (struct plm_log){opts->log, opts->log_ctx, (int)opts->log_level};
     core->opts = *opts;
     int r = build(core, err);

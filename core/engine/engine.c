@@ -201,12 +201,12 @@ static plim_engine *engine_alloc(struct plm_core *core)
 
 static void engine_stop(plim_engine *engine);
 
-int plm_engine_create_on(struct plm_host *host, const plim_engine_opts *opts, plim_engine **ret,
-                         plim_error *err)
+int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                         plim_engine **ret, plim_error *err)
 {
     struct plm_core *core;
     struct plm_error why = {0};
-    int r = plm_core_create(host, opts, &core, &why);
+    int r = plm_core_create(env, opts, &core, &why);
     if (r != PLM_OK)
         return plm_error_out(err, r, &why);
     plim_engine *engine = engine_alloc(core);
@@ -239,7 +239,8 @@ int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_err
     struct plm_host *host = plm_host_create(0);
     if (host == NULL)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for an engine");
-    r = plm_engine_create_on(host, &o, ret, err);
+    const struct plm_engine_env env = {.host = host};
+    r = plm_engine_create_in(&env, &o, ret, err);
     if (r != PLIM_OK)
         plm_host_destroy(host);
     return r;

@@ -44,8 +44,19 @@ struct plm_watch {
     int64_t peak; // the thread's, until it is joined
 };
 
-struct plm_core {
+// What an engine stands on, from its creator: a program that embeds it gets the system's; tests and
+// simulations bring their own. Everything in it outlives the engine.
+struct plm_engine_env {
     struct plm_host *host;
+    const struct plm_clock *clock;     // NULL: the system's
+    const struct plm_backend *backend; // NULL: the one that opts->device names
+    const void *backend_opts;          // of that backend (plm_device_opts.backend_opts)
+    uint64_t seed; // of what must not be guessed (prefix keys, default seeds); 0: a random one
+};
+
+struct plm_core {
+    struct plm_engine_env env;
+    struct plm_host *host; // of env, as is the clock
     const struct plm_clock *clock;
     struct plm_log log;
     plim_engine_opts opts; // strings are valid while it is being created only
@@ -70,15 +81,19 @@ struct plm_core {
     int32_t *eog;      // tokens that end generation
     uint32_t n_eog;
     char file_name[128];
+    _Atomic uint64_t n_seeds; // drawn from env.seed
 };
 
-// Loads, stresses, sizes and seals. On failure nothing is left. The host is the caller's and
-// outlives the core.
-int plm_core_create(struct plm_host *host, const plim_engine_opts *opts, struct plm_core **ret,
-                    struct plm_error *err);
+// Loads, stresses, sizes and seals. On failure nothing is left.
+int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                    struct plm_core **ret, struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
+// A seed that nobody can guess; in a simulation the next one of the environment's.
+uint64_t plm_core_seed(struct plm_core *core);
+// Enters a phase: peaks are kept under it, and the backend hears of it.
+void plm_core_phase(struct plm_core *core, enum plm_phase phase);
 // The stress loop, into core->profile.
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
 // The `watch` of struct plm_stress_ops; ctx is the core.
@@ -233,9 +248,9 @@ struct plim_engine {
     int ready_fd;
 };
 
-// An engine on a host of the caller's, which plim_engine_free() destroys; on failure it is left to
-// the caller.
-int plm_engine_create_on(struct plm_host *host, const plim_engine_opts *opts,
+// An engine in an environment of the caller's; plim_engine_free() destroys its host. On failure
+// that is left to the caller.
+int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opts *opts,
                          struct plim_engine **ret, plim_error *err);
 // Takes in what was submitted and cancelled, and runs one step. Returns whether there was work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);

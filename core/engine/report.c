@@ -154,7 +154,8 @@ static int make_plan(struct plm_host *host, const plim_engine_opts *opts, plim_p
 {
     struct plm_core *core;
     struct plm_error why = {0};
-    int r = plm_core_create(host, opts, &core, &why);
+    const struct plm_engine_env env = {.host = host};
+    int r = plm_core_create(&env, opts, &core, &why);
     if (r != PLM_OK)
         return plm_error_out(err, r, &why);
     write_plan(core, true, &plan->json);

@@ -238,7 +238,7 @@ static void fill_params(struct plim_request *request, const plim_request_opts *o
                                    .repeat_penalty = o->repeat_penalty,
                                    .frequency_penalty = o->frequency_penalty,
                                    .presence_penalty = o->presence_penalty,
-                                   .seed = o->has_seed ? o->seed : plm_random_seed(),
+                                   .seed = o->has_seed ? o->seed : plm_core_seed(engine->core),
                                    .bias = request->bias,
                                    .n_bias = (uint32_t)o->n_logit_bias,
                                    .logprobs = o->logprobs != 0 || o->top_logprobs > 0,

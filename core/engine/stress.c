@@ -403,7 +403,7 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
     int r = host_logits(core, err);
     if (r != PLM_OK)
         return r;
-    plm_ledger_phase(core->ledger, PLM_PHASE_STRESS);
+    plm_core_phase(core, PLM_PHASE_PROBE);
     profile_opts(core, &opts);
     return plm_profile_run(&opts, &ops, &core->profile, err);
 }

@@ -27,6 +27,14 @@ const char *plm_mem_class_name(enum plm_mem_class mem_class)
     return (unsigned)mem_class < PLM_MEM_CLASSES ? names[mem_class] : "?";
 }
 
+const char *plm_phase_name(enum plm_phase phase)
+{
+    static const char *const names[PLM_PHASES] = {"load",   "tune",   "capture", "probe",
+                                                  "encode", "prefill", "decode",  "sample",
+                                                  "resize", "validate", "serve",  "sleep"};
+    return (unsigned)phase < PLM_PHASES ? names[phase] : "?";
+}
+
 struct plm_ledger *plm_ledger_create(struct plm_host *host)
 {
     struct plm_ledger *ledger = plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*ledger));

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "core/backend.h"
 #include "core/base/alloc.h"
 
 enum plm_mem_class {
@@ -23,16 +24,8 @@ enum plm_mem_class {
 
 // Constant lower-case name, as /v1/memory prints it.
 const char *plm_mem_class_name(enum plm_mem_class mem_class);
-
-// Peaks are kept per phase, so that a load's peak is not charged to serving.
-enum plm_phase {
-    PLM_PHASE_LOAD,
-    PLM_PHASE_TUNE,
-    PLM_PHASE_STRESS,
-    PLM_PHASE_VALIDATE,
-    PLM_PHASE_SERVE,
-    PLM_PHASES,
-};
+// The same of a phase: "load", "tune", "prefill" ...
+const char *plm_phase_name(enum plm_phase phase);
 
 struct plm_ledger_class {
     int64_t held_bytes; // slabs, as the driver took them

@@ -147,10 +147,9 @@ static void by_class(struct plm_buf *buf, const char *name, const struct plm_led
 
 static void phase_peaks(struct plm_buf *buf, const struct plm_ledger_stats *ledger)
 {
-    static const char *const names[PLM_PHASES] = {"load", "tune", "stress", "validate", "serve"};
     open_object(buf, "phase_peaks");
     for (int i = 0; i < PLM_PHASES; i++)
-        integer(buf, names[i], ledger->phase_peak_bytes[i]);
+        integer(buf, plm_phase_name((enum plm_phase)i), ledger->phase_peak_bytes[i]);
     close_with(buf, '}');
 }
 

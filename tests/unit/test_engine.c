@@ -856,7 +856,8 @@ START_TEST(create_survives_every_failed_allocation)
         plim_engine *engine = NULL;
         plim_error err = {0};
         plm_host_fail_nth(host, n, 0);
-        int r = plm_engine_create_on(host, &read, &engine, &err);
+        const struct plm_engine_env env = {.host = host};
+        int r = plm_engine_create_in(&env, &read, &engine, &err);
         plm_host_fail_nth(host, 0, 0);
         if (r == PLIM_OK) {
             struct plm_host_stats stats;

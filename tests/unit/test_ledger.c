@@ -38,13 +38,13 @@ START_TEST(a_phase_is_not_charged_with_the_one_before)
     plm_ledger_phase(ledger, PLM_PHASE_LOAD);
     plm_ledger_hold(ledger, PLM_MEM_STAGING, 300);
     plm_ledger_hold(ledger, PLM_MEM_STAGING, -200);
-    plm_ledger_phase(ledger, PLM_PHASE_STRESS);
+    plm_ledger_phase(ledger, PLM_PHASE_PREFILL);
     plm_ledger_hold(ledger, PLM_MEM_KV, 50);
     plm_ledger_phase(ledger, PLM_PHASE_SERVE);
     plm_ledger_read(ledger, &s);
     ck_assert_int_eq(s.phase_peak_bytes[PLM_PHASE_LOAD], 300);
     ck_assert_int_eq(s.phase_peak_bytes[PLM_PHASE_TUNE], 0);
-    ck_assert_int_eq(s.phase_peak_bytes[PLM_PHASE_STRESS], 150);
+    ck_assert_int_eq(s.phase_peak_bytes[PLM_PHASE_PREFILL], 150);
     ck_assert_int_eq(s.phase_peak_bytes[PLM_PHASE_SERVE], 150);
     plm_ledger_destroy(ledger);
     ck_assert_int_eq(plm_host_destroy(host), 0);
