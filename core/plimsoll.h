@@ -156,12 +156,12 @@ typedef struct plim_engine_opts {
     uint32_t reference_kernels;
     uint32_t float_activations;
     uint32_t kv_f32;
-    uint32_t neighbours;    /* enum plim_neighbours, default AUTO */
-    uint64_t kv_min_bytes;  /* the floor of the KV cache under a neighbour's growth; 0: the blocks of
-                               one request of the whole context (default) */
-    uint32_t monitor_ms;    /* time between readings after READY, default 1000; 0: none */
-    uint32_t watchdog_ms;   /* a step that takes longer is treated as hung; 0: never (default) */
-    uint32_t autotune;      /* 1: time kernel variants before the stress (default) */
+    uint32_t neighbours;   /* enum plim_neighbours, default AUTO */
+    uint64_t kv_min_bytes; /* the floor of the KV cache under a neighbour's growth; 0: the blocks of
+                              one request of the whole context (default) */
+    uint32_t monitor_ms;   /* time between readings after READY, default 1000; 0: none */
+    uint32_t watchdog_ms;  /* a step that takes longer is treated as hung; 0: never (default) */
+    uint32_t autotune;     /* 1: time kernel variants before the stress (default) */
     uint32_t reserved;
     const char *certificate; /* of an earlier start under the same key; NULL (default) */
     size_t certificate_len;
@@ -315,19 +315,19 @@ typedef struct plim_metrics {
     plim_histogram time_to_first_token, inter_token, e2e, queue, prefill, decode;
     int64_t host_idle_bytes; /* of the host budget, what the engine itself uses */
     bool asleep;
-    int64_t foreign_bytes;       /* as of the last reading */
-    int64_t largest_free_bytes;  /* of the device as the driver says, as of the last reading */
-    uint64_t shrinks, grows;     /* resizes because of neighbours or sleep, in slabs */
-    uint64_t plan_shrinks;       /* retries of the start */
-    uint64_t validated_blocks;   /* that the last validation proved */
-    uint64_t lost, reopened;     /* the device */
-    uint64_t replays;            /* steps run again in halves to find whose fault it was */
-    uint64_t poisoned;           /* requests that were found so */
-    uint64_t resubmits;          /* steps that a refused submit delayed */
-    uint64_t stalls;             /* no progress although there was work */
-    uint64_t incidents;          /* world files written */
+    int64_t foreign_bytes;            /* as of the last reading */
+    int64_t largest_free_bytes;       /* of the device as the driver says, as of the last reading */
+    uint64_t shrinks, grows;          /* resizes because of neighbours or sleep, in slabs */
+    uint64_t plan_shrinks;            /* retries of the start */
+    uint64_t validated_blocks;        /* that the last validation proved */
+    uint64_t losses, reopened;        /* of the device */
+    uint64_t replays;                 /* steps run again in halves to find whose fault it was */
+    uint64_t poisoned;                /* requests that were found so */
+    uint64_t resubmits;               /* steps that a refused submit delayed */
+    uint64_t stalls;                  /* no progress although there was work */
+    uint64_t incidents;               /* world files written */
     double last_sleep_s, last_wake_s; /* how long the last ones took */
-    int64_t last_step_time_ns;   /* monotonic clock; 0: none yet */
+    int64_t last_step_time_ns;        /* monotonic clock; 0: none yet */
 } plim_metrics;
 
 PLIM_API void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret);

@@ -31,13 +31,13 @@ struct plm_world_option {
 };
 
 struct plm_world_request {
-    uint64_t at_step;  // of the run's steps (plim_engine_step), from 0
-    uint32_t prompt;   // tokens
-    uint32_t max;      // max_tokens; 0: open
-    uint32_t n;        // choices
-    uint64_t seed;     // of its tokens and its sampling
+    uint64_t at_step;   // of the run's steps (plim_engine_step), from 0
+    uint32_t prompt;    // tokens
+    uint32_t max;       // max_tokens; 0: open
+    uint32_t n;         // choices
+    uint64_t seed;      // of its tokens and its sampling
     uint32_t prefix_of; // 1 + index of a request whose prompt it begins with; 0: none
-    uint32_t prefix;   // so many tokens of it
+    uint32_t prefix;    // so many tokens of it
     char salt[16];
     uint32_t leave_after; // tokens after which the client leaves; 0: stays
     uint64_t leave_step;  // or the step at which it does; 0: stays

@@ -29,9 +29,9 @@ const char *plm_mem_class_name(enum plm_mem_class mem_class)
 
 const char *plm_phase_name(enum plm_phase phase)
 {
-    static const char *const names[PLM_PHASES] = {"load",   "tune",   "capture", "probe",
-                                                  "encode", "prefill", "decode",  "sample",
-                                                  "resize", "validate", "serve",  "sleep"};
+    static const char *const names[PLM_PHASES] = {"load",   "tune",     "capture", "probe",
+                                                  "encode", "prefill",  "decode",  "sample",
+                                                  "resize", "validate", "serve",   "sleep"};
     return (unsigned)phase < PLM_PHASES ? names[phase] : "?";
 }
 
