@@ -230,19 +230,19 @@ static bool build_choices(struct plim_request *request, const plim_request_opts 
 
 static void fill_params(struct plim_request *request, const plim_request_opts *o)
 {
-    request->params =
-        (struct plm_sample_params){.temperature = o->temperature,
-                                   .top_p = o->top_p,
-                                   .min_p = o->min_p,
-                                   .top_k = o->top_k,
-                                   .repeat_penalty = o->repeat_penalty,
-                                   .frequency_penalty = o->frequency_penalty,
-                                   .presence_penalty = o->presence_penalty,
-                                   .seed = o->has_seed ? o->seed : plm_core_seed(engine->core),
-                                   .bias = request->bias,
-                                   .n_bias = (uint32_t)o->n_logit_bias,
-                                   .logprobs = o->logprobs != 0 || o->top_logprobs > 0,
-                                   .top_logprobs = o->top_logprobs};
+    request->params = (struct plm_sample_params){
+        .temperature = o->temperature,
+        .top_p = o->top_p,
+        .min_p = o->min_p,
+        .top_k = o->top_k,
+        .repeat_penalty = o->repeat_penalty,
+        .frequency_penalty = o->frequency_penalty,
+        .presence_penalty = o->presence_penalty,
+        .seed = o->has_seed ? o->seed : plm_core_seed(request->engine->core),
+        .bias = request->bias,
+        .n_bias = (uint32_t)o->n_logit_bias,
+        .logprobs = o->logprobs != 0 || o->top_logprobs > 0,
+        .top_logprobs = o->top_logprobs};
     request->user = o->user;
     request->min_tokens = o->min_tokens;
     request->ignore_eos = o->ignore_eos != 0;
