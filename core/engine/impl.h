@@ -219,6 +219,7 @@ struct plim_engine {
     double tokens_per_s;        // smoothed
     uint64_t forecast_tokens;   // until the first running request ends
     uint64_t next_order;
+    uint64_t n_marks;    // calls of plm_step, as the device was told
     plim_metrics counts; // the stepping thread's; published after every step
 
     pthread_t thread;

@@ -327,36 +327,53 @@ static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns
         engine->tokens_per_s > 0 ? 0.95 * engine->tokens_per_s + 0.05 * rate : rate;
 }
 
-bool plm_step(struct plim_engine *engine, int64_t now_ns)
+// The batch ran: its rows are in the cache, and its logits become tokens.
+static void deliver(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits,
+                    int64_t from_ns)
+{
+    const uint64_t before = engine->counts.generated_tokens;
+    plm_sched_commit(engine->sched);
+    sample_rows(engine, batch, logits);
+    engine->counts.steps++;
+    const int64_t end_ns = plm_now(engine->core->clock);
+    atomic_store(&engine->last_step_ns, end_ns);
+    measure(engine, engine->counts.generated_tokens - before, from_ns, end_ns);
+}
+
+// Nothing to run: the engine is idle, unless something arrived and ended at once.
+static bool rest(struct plim_engine *engine, bool arrived)
+{
+    atomic_store(&engine->last_step_ns, 0);
+    return arrived;
+}
+
+static bool work(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_batch batch;
-    uint64_t logits = 0, before = engine->counts.generated_tokens;
-    bool arrived = take_arrivals(engine);
+    uint64_t logits = 0;
+    const bool arrived = take_arrivals(engine);
     time_out(engine, now_ns);
     form(engine, &batch);
-    if (batch.shape.rows == 0) {
-        atomic_store(&engine->last_step_ns, 0);
-        plm_step_publish(engine);
-        plm_step_bury(engine);
-        return arrived;
-    }
+    if (batch.shape.rows == 0)
+        return rest(engine, arrived);
     int64_t idle = 0;
     atomic_compare_exchange_strong(&engine->last_step_ns, &idle, now_ns);
     int r = run(engine, &batch, &logits);
-    if (r != PLM_OK) {
-        plm_logf(&engine->core->log, PLM_LOG_ERROR, "a forward of %u rows failed: %s",
-                 batch.shape.rows, plm_strstatus(r));
-        fail_running(engine, r);
-        plm_step_bury(engine);
+    if (r == PLM_OK) {
+        deliver(engine, &batch, logits, now_ns);
         return true;
     }
-    plm_sched_commit(engine->sched);
-    sample_rows(engine, &batch, logits);
-    engine->counts.steps++;
-    int64_t end_ns = plm_now(engine->core->clock);
-    atomic_store(&engine->last_step_ns, end_ns);
-    measure(engine, engine->counts.generated_tokens - before, now_ns, end_ns);
+    plm_logf(&engine->core->log, PLM_LOG_ERROR, "a forward of %u rows failed: %s", batch.shape.rows,
+             plm_strstatus(r));
+    fail_running(engine, r);
+    return true;
+}
+
+bool plm_step(struct plim_engine *engine, int64_t now_ns)
+{
+    plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
+    const bool worked = work(engine, now_ns);
     plm_step_publish(engine);
     plm_step_bury(engine);
-    return true;
+    return worked;
 }
