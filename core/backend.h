@@ -76,6 +76,7 @@ struct plm_caps {
     enum plm_commit commit;
     bool unified; // device memory is host memory: the host term of the plan applies
     bool reports_process_use;
+    bool addresses_only;        // has no bytes behind its addresses: weights are not read for it
     uint64_t granularity_bytes; // g of the plan; the CPU says 16 MiB
     uint64_t context_bytes;     // driver's cost of an open device, where process use is unknown
     uint64_t withheld_bytes;    // reported free, never given

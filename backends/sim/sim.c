@@ -40,6 +40,7 @@ static void fill_caps(struct plm_backend_device *dev)
         *caps = *script->inner->caps(dev->inner); // isa, class and alignment are the inner ones
     else
         caps->align_bytes = ALIGN;
+    caps->addresses_only = dev->inner == NULL;
     snprintf(caps->name, sizeof(caps->name), "simulated device");
     snprintf(caps->uuid, sizeof(caps->uuid), "sim-%" PRIu64, script->capacity_bytes);
     if (dev->inner == NULL) {

@@ -134,7 +134,7 @@ static int open_files(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_model_opts opts = {.kv_f32 = core->opts.kv_f32 != 0,
                                         .float_activations = core->opts.float_activations != 0};
-    int r = plm_gguf_open(core->host, core->opts.model_path, &core->gguf, err);
+    int r = plm_gguf_open_header(core->host, core->opts.model_path, &core->gguf, err);
     if (r == PLM_OK)
         r = plm_model_create(core->host, core->gguf, &opts, &core->model, err);
     if (r == PLM_OK)
@@ -176,9 +176,12 @@ static int open_device(struct plm_core *core, struct plm_error *err)
              backend != NULL ? backend->name : core->opts.device);
     int r = backend != NULL ? plm_device_open_backend(backend, &opts, &core->device, err)
                             : plm_device_open(core->opts.device, &opts, &core->device, err);
-    if (r == PLM_OK)
-        plm_core_phase(core, PLM_PHASE_LOAD);
-    return r;
+    if (r != PLM_OK)
+        return r;
+    plm_core_phase(core, PLM_PHASE_LOAD);
+    // Only a device without bytes does with a file that ends after its header.
+    return plm_device_caps(core->device)->addresses_only ? PLM_OK
+                                                         : plm_gguf_check_data(core->gguf, err);
 }
 
 // What serving needs of the host budget beside the engine's own tables: a few small requests with

@@ -130,14 +130,16 @@ static int open_splits(struct plm_gguf *gguf, const char *path, const struct spl
     return status;
 }
 
-// Parses files[0] and, for a path, the splits that belong to it.
-static int read_headers(struct plm_gguf *gguf, const char *path, struct plm_error *err)
+// Parses files[0] and, for a path, the splits that belong to it. header_only matters to memory
+// alone: one split may then stand for itself.
+static int read_headers(struct plm_gguf *gguf, const char *path, bool header_only,
+                        struct plm_error *err)
 {
     struct split_info info;
     int status = plm_gguf_parse(gguf, 0, &gguf->keys, err);
     if (status == PLM_OK)
         status = read_split_info(&gguf->keys, &info, err);
-    if (status == PLM_OK && path == NULL && info.count > 1 && !gguf->header_only)
+    if (status == PLM_OK && path == NULL && info.count > 1 && !header_only)
         status = plm_fail(err, PLM_ERR_UNSUPPORTED,
                           "is one of %llu splits, which cannot be read from memory",
                           (unsigned long long)info.count);
@@ -169,8 +171,27 @@ static struct plm_gguf *create(struct plm_host *host, struct plm_error *err)
     return gguf;
 }
 
-int plm_gguf_open(struct plm_host *host, const char *path, struct plm_gguf **ret,
-                  struct plm_error *err)
+int plm_gguf_check_data(const struct plm_gguf *gguf, struct plm_error *err)
+{
+    char name[PLM_GGUF_QUOTE_BYTES];
+    for (uint64_t i = 0; i < gguf->n_tensors; i++) {
+        const struct plm_gguf_tensor *t = &gguf->tensors[i];
+        const struct plm_gguf_file *file = &gguf->files[t->file];
+        const uint64_t end = t->offset + t->bytes; // the parser saw that it does not wrap
+        if (end <= file->size)
+            continue;
+        int status = plm_fail(err, PLM_ERR_FORMAT,
+                              "tensor \"%s\" ends at byte %llu of a file of %llu bytes: the file "
+                              "is truncated",
+                              plm_gguf_quote(t->name, name), (unsigned long long)end,
+                              (unsigned long long)file->size);
+        return in_file(file->path, status, err);
+    }
+    return PLM_OK;
+}
+
+int plm_gguf_open_header(struct plm_host *host, const char *path, struct plm_gguf **ret,
+                         struct plm_error *err)
 {
     struct plm_gguf *gguf = create(host, err);
     if (gguf == NULL)
@@ -178,10 +199,26 @@ int plm_gguf_open(struct plm_host *host, const char *path, struct plm_gguf **ret
     int status = in_file(path, plm_gguf_file_open(&gguf->files[0], host, path, err), err);
     if (status == PLM_OK) {
         gguf->n_files = 1;
-        status = read_headers(gguf, path, err);
+        status = read_headers(gguf, path, true, err);
     }
     for (uint32_t i = 0; status == PLM_OK && i < gguf->n_files; i++)
         status = in_file(gguf->files[i].path, plm_gguf_file_unchanged(&gguf->files[i], err), err);
+    if (status != PLM_OK) {
+        plm_gguf_close(gguf);
+        return status;
+    }
+    *ret = gguf;
+    return PLM_OK;
+}
+
+int plm_gguf_open(struct plm_host *host, const char *path, struct plm_gguf **ret,
+                  struct plm_error *err)
+{
+    struct plm_gguf *gguf;
+    int status = plm_gguf_open_header(host, path, &gguf, err);
+    if (status != PLM_OK)
+        return status;
+    status = plm_gguf_check_data(gguf, err);
     if (status != PLM_OK) {
         plm_gguf_close(gguf);
         return status;
@@ -196,11 +233,12 @@ int plm_gguf_open_memory(struct plm_host *host, const void *bytes, size_t n, boo
     struct plm_gguf *gguf = create(host, err);
     if (gguf == NULL)
         return PLM_ERR_NOMEM_HOST;
-    gguf->header_only = header_only;
     gguf->files[0] = (struct plm_gguf_file){
         .fd = -1, .bytes = n > 0 ? bytes : (const unsigned char *)"", .size = n};
     gguf->n_files = 1;
-    int status = read_headers(gguf, NULL, err);
+    int status = read_headers(gguf, NULL, header_only, err);
+    if (status == PLM_OK && !header_only)
+        status = plm_gguf_check_data(gguf, err);
     if (status != PLM_OK) {
         plm_gguf_close(gguf);
         return status;

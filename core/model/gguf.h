@@ -60,9 +60,16 @@ struct plm_gguf;
 // _LIMIT (counts far beyond real files), _NOMEM_HOST.
 int plm_gguf_open(struct plm_host *host, const char *path, struct plm_gguf **ret,
                   struct plm_error *err);
-// The same over bytes in memory, which must stay valid (tests, fuzzing). With header_only, tensor
-// data may be missing (planning from a header; vocabularies). A first split is PLM_ERR_UNSUPPORTED
-// unless header_only, which then shows this split alone.
+// The same, but the data of tensors may be missing: for plans from a header and for devices that
+// keep no bytes. plm_gguf_read of what is not there is PLM_ERR_IO.
+int plm_gguf_open_header(struct plm_host *host, const char *path, struct plm_gguf **ret,
+                         struct plm_error *err);
+// PLM_OK where every tensor's data lies within its file, as after plm_gguf_open; else
+// PLM_ERR_FORMAT: the file is truncated.
+int plm_gguf_check_data(const struct plm_gguf *gguf, struct plm_error *err);
+// As plm_gguf_open over bytes in memory, which must stay valid (tests, fuzzing). With header_only,
+// tensor data may be missing (planning from a header; vocabularies). A first split is
+// PLM_ERR_UNSUPPORTED unless header_only, which then shows this split alone.
 int plm_gguf_open_memory(struct plm_host *host, const void *bytes, size_t n, bool header_only,
                          struct plm_gguf **ret, struct plm_error *err);
 void plm_gguf_close(struct plm_gguf *gguf); // accepts NULL

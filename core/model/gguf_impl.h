@@ -59,7 +59,6 @@ struct plm_gguf_file {
 
 struct plm_gguf {
     struct plm_host *host;
-    bool header_only;
     uint32_t version;
     struct plm_gguf_keys keys; // of the first split
     struct plm_gguf_tensor *tensors;
