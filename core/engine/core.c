@@ -270,29 +270,15 @@ static bool report_load(void *ctx, uint64_t done, uint64_t total)
 static int load_weights(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_load_progress report = {.report = report_load, .ctx = core};
-    uint64_t bytes;
-    int r = plm_model_weight_bytes(core->model, core->device, &bytes, err);
+    int r = plm_model_weight_bytes(core->model, core->device, &core->weight_sizes, err);
     if (r == PLM_OK)
-        r = plm_core_foresee(core, bytes, err);
+        r = plm_core_foresee(core, core->weight_sizes.held_bytes, err);
     if (r == PLM_OK)
         r = foresee_host(core, err);
     if (r != PLM_OK)
         return r;
     r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
                          &core->weights);
-    if (r == PLM_OK)
-        r = plm_arena_reserve(core->weights, bytes);
-    if (r == PLM_ERR_OUT_OF_DEVICE || r == PLM_ERR_TOO_LARGE) {
-        struct plm_mem_info info = {0};
-        plm_device_query_free(core->device, &info);
-        r = plm_fail(err, r, "the weights take %llu bytes, but the device has %llu bytes left",
-                     (unsigned long long)bytes, (unsigned long long)info.free_bytes);
-        if (err != NULL) {
-            err->needed_bytes = (int64_t)bytes;
-            err->limit_bytes = (int64_t)info.free_bytes;
-        }
-        return r;
-    }
     if (r != PLM_OK)
         return plm_fail(err, r, "no memory for the weights: %s", plm_strstatus(r));
     r = plm_model_load(core->model, core->device, core->weights, &report, err);

@@ -67,6 +67,7 @@ struct plm_core {
     struct plm_model *model;
     struct plm_tokenizer *tokenizer;
     struct plm_template *chat; // NULL: the model has none
+    struct plm_weight_sizes weight_sizes;
     struct plm_arena *weights;
     struct plm_arena *workspace;
     struct plm_arena *ballast;

@@ -17,49 +17,181 @@
 struct loader {
     struct plm_model *model;
     struct plm_device *device;
-    struct plm_arena *arena; // NULL: only sizes are summed
+    struct plm_arena *arena;
     const struct plm_load_progress *progress;
     struct plm_error *err;
-    uint64_t done;  // file bytes
-    uint64_t bytes; // device bytes
+    uint64_t done; // file bytes
     void *staging;
+    // How weights lie, and what a slab may hold.
+    const struct plm_caps *caps;
+    plm_layout_fn *layout;
+    const void *layout_ctx;
+    // The slab that is being filled: bytes of it that later tensors take.
+    uint64_t slab_left;
+    struct plm_weight_sizes sizes;
+    uint64_t slab_bytes; // of the last slab, while sizes are summed
 };
 
-static int layout(struct loader *ld, const struct plm_weight *w, struct plm_weight_layout *ret)
+static int device_layout(const void *ctx, enum plm_type type, uint32_t n_in, uint32_t n_out,
+                         struct plm_weight_layout *ret)
+{
+    return plm_device_weight_layout(ctx, type, n_in, n_out, ret);
+}
+
+static int layout(const struct loader *ld, const struct plm_weight *w,
+                  struct plm_weight_layout *ret)
 {
     if (w->vector) {
         *ret = (struct plm_weight_layout){.bytes = 4ull * w->n_in, .row_step = 1};
         return PLM_OK;
     }
-    int r = plm_device_weight_layout(ld->device, w->tensor->type, w->n_in, w->n_out, ret);
+    int r = ld->layout(ld->layout_ctx, w->tensor->type, w->n_in, w->n_out, ret);
     if (r != PLM_OK)
         return plm_fail(ld->err, r,
                         "tensor %.*s has the type %s, which the device %s does not take",
                         (int)w->tensor->name.len, w->tensor->name.ptr,
-                        plm_type_name(w->tensor->type), plm_device_caps(ld->device)->name);
+                        plm_type_name(w->tensor->type), ld->caps->name);
     return PLM_OK;
+}
+
+// Bytes of a tensor in its slab.
+static int placed_bytes(const struct loader *ld, const struct plm_weight *w, uint64_t *ret)
+{
+    struct plm_weight_layout lay;
+    int r = layout(ld, w, &lay);
+    if (r == PLM_OK)
+        *ret = plm_round_up(lay.bytes, WEIGHT_ALIGN);
+    return r;
+}
+
+// The largest slab, in whole granules.
+static uint64_t slab_max(const struct plm_caps *caps)
+{
+    return caps->max_slab_bytes / caps->granularity_bytes * caps->granularity_bytes;
+}
+
+// ---- sizes ----
+
+static enum plm_weight_class class_of(const struct plm_model *model, const struct plm_weight *w)
+{
+    if (w->vector)
+        return PLM_WEIGHT_VECTORS;
+    if (w == &model->token_embd)
+        return PLM_WEIGHT_TOKEN_EMBD;
+    if (w == &model->output)
+        return PLM_WEIGHT_HEAD;
+    const size_t il =
+        (size_t)((const char *)w - (const char *)model->layers) / sizeof(*model->layers);
+    const struct plm_layer *l = &model->layers[il];
+    return w == &l->ffn_gate || w == &l->ffn_up || w == &l->ffn_down ? PLM_WEIGHT_FEED_FORWARD
+                                                                     : PLM_WEIGHT_ATTENTION;
+}
+
+const char *plm_weight_class_name(enum plm_weight_class weight_class)
+{
+    static const char *const names[PLM_WEIGHT_CLASSES] = {"token_embd", "attention", "feed_forward",
+                                                          "head", "vectors"};
+    return (unsigned)weight_class < PLM_WEIGHT_CLASSES ? names[weight_class] : "?";
+}
+
+static void end_slab(struct loader *ld)
+{
+    ld->sizes.held_bytes += plm_round_up(ld->slab_bytes, ld->caps->granularity_bytes);
+    ld->sizes.slabs++;
+    ld->slab_bytes = 0;
 }
 
 static int add_bytes(void *ctx, struct plm_weight *w)
 {
     struct loader *ld = ctx;
-    struct plm_weight_layout lay;
-    int r = layout(ld, w, &lay);
-    if (r == PLM_OK)
-        ld->bytes += plm_round_up(lay.bytes, WEIGHT_ALIGN);
-    return r;
+    uint64_t bytes;
+    int r = placed_bytes(ld, w, &bytes);
+    if (r != PLM_OK)
+        return r;
+    if (bytes > slab_max(ld->caps))
+        return plm_fail(ld->err, PLM_ERR_TOO_LARGE,
+                        "tensor %.*s takes %llu bytes, but the largest allocation of the device "
+                        "%s is %llu",
+                        (int)w->tensor->name.len, w->tensor->name.ptr, (unsigned long long)bytes,
+                        ld->caps->name, (unsigned long long)slab_max(ld->caps));
+    if (ld->slab_bytes + bytes > slab_max(ld->caps))
+        end_slab(ld);
+    ld->slab_bytes += bytes;
+    ld->sizes.bytes += bytes;
+    ld->sizes.by_class[class_of(ld->model, w)] += bytes;
+    return PLM_OK;
+}
+
+int plm_model_weight_sizes(const struct plm_model *model, const struct plm_caps *caps,
+                           plm_layout_fn *layout_fn, const void *layout_ctx,
+                           struct plm_weight_sizes *ret, struct plm_error *err)
+{
+    // Only reads: the walk leaves the model alone.
+    struct loader ld = {.model = (struct plm_model *)(uintptr_t)model,
+                        .caps = caps,
+                        .layout = layout_fn,
+                        .layout_ctx = layout_ctx,
+                        .err = err};
+    int r = plm_each_weight(ld.model, add_bytes, &ld);
+    if (r != PLM_OK)
+        return r;
+    end_slab(&ld);
+    *ret = ld.sizes;
+    return PLM_OK;
 }
 
 int plm_model_weight_bytes(const struct plm_model *model, const struct plm_device *device,
-                           uint64_t *ret, struct plm_error *err)
+                           struct plm_weight_sizes *ret, struct plm_error *err)
 {
-    // Only reads: the walk and the layout query leave model and device alone.
-    struct loader ld = {.model = (struct plm_model *)(uintptr_t)model,
-                        .device = (struct plm_device *)(uintptr_t)device,
-                        .err = err};
-    int r = plm_each_weight(ld.model, add_bytes, &ld);
-    if (r == PLM_OK)
-        *ret = ld.bytes;
+    return plm_model_weight_sizes(model, plm_device_caps(device), device_layout, device, ret, err);
+}
+
+// ---- load ----
+
+// From weight `from` on, what goes into one slab.
+struct slab_walk {
+    const struct loader *ld;
+    const struct plm_weight *from;
+    bool begun;
+    uint64_t bytes;
+};
+
+static int add_to_slab(void *ctx, struct plm_weight *w)
+{
+    struct slab_walk *walk = ctx;
+    uint64_t bytes;
+    walk->begun = walk->begun || w == walk->from;
+    if (!walk->begun)
+        return PLM_OK;
+    int r = placed_bytes(walk->ld, w, &bytes);
+    if (r == PLM_OK && walk->bytes + bytes > slab_max(walk->ld->caps))
+        return PLM_ERR_LIMIT; // stops the walk: full
+    walk->bytes += r == PLM_OK ? bytes : 0;
+    return r;
+}
+
+// Takes the slab that begins with this weight, as plm_model_weight_sizes counts them. Slabs are
+// full to the byte when the next one is taken, so that no tensor lies elsewhere.
+static int take_slab(struct loader *ld, const struct plm_weight *w)
+{
+    struct slab_walk walk = {.ld = ld, .from = w};
+    int r = plm_each_weight(ld->model, add_to_slab, &walk);
+    if (r != PLM_OK && r != PLM_ERR_LIMIT)
+        return r;
+    ld->slab_left = walk.bytes;
+    r = plm_arena_reserve(ld->arena, walk.bytes);
+    if (r != PLM_ERR_OUT_OF_DEVICE && r != PLM_ERR_TOO_LARGE)
+        return r == PLM_OK
+                   ? r
+                   : plm_fail(ld->err, r, "no memory for the weights: %s", plm_strstatus(r));
+    struct plm_mem_info info = {0};
+    plm_device_query_free(ld->device, &info);
+    r = plm_fail(ld->err, r, "the weights take %llu bytes more, but the device has %llu bytes left",
+                 (unsigned long long)walk.bytes, (unsigned long long)info.free_bytes);
+    if (ld->err != NULL) {
+        ld->err->needed_bytes = (int64_t)walk.bytes;
+        ld->err->limit_bytes = (int64_t)info.free_bytes;
+    }
     return r;
 }
 
@@ -138,13 +270,17 @@ static int load_one(void *ctx, struct plm_weight *w)
     struct loader *ld = ctx;
     struct plm_weight_layout lay;
     int r = layout(ld, w, &lay);
-    if (r == PLM_OK &&
-        (r = plm_arena_alloc(ld->arena, lay.bytes, WEIGHT_ALIGN, &w->addr)) != PLM_OK)
+    if (r == PLM_OK && ld->slab_left == 0)
+        r = take_slab(ld, w);
+    if (r != PLM_OK)
+        return r;
+    ld->slab_left -= plm_round_up(lay.bytes, WEIGHT_ALIGN);
+    if ((r = plm_arena_alloc(ld->arena, lay.bytes, WEIGHT_ALIGN, &w->addr)) != PLM_OK)
         plm_fail(ld->err, r, "no device memory for tensor %.*s (%llu bytes)",
                  (int)w->tensor->name.len, w->tensor->name.ptr, (unsigned long long)lay.bytes);
     if (r != PLM_OK)
         return r;
-    if (plm_device_caps(ld->device)->addresses_only) {
+    if (ld->caps->addresses_only) {
         ld->done += w->tensor->bytes;
         return report(ld);
     }
@@ -166,8 +302,14 @@ static int load_one(void *ctx, struct plm_weight *w)
 int plm_model_load(struct plm_model *model, struct plm_device *device, struct plm_arena *weights,
                    const struct plm_load_progress *progress, struct plm_error *err)
 {
-    struct loader ld = {
-        .model = model, .device = device, .arena = weights, .progress = progress, .err = err};
+    struct loader ld = {.model = model,
+                        .device = device,
+                        .arena = weights,
+                        .progress = progress,
+                        .err = err,
+                        .caps = plm_device_caps(device),
+                        .layout = device_layout,
+                        .layout_ctx = device};
     ld.staging = plm_malloc(model->host, PLM_HOST_MODEL, CHUNK_BYTES);
     if (ld.staging == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a read of %llu bytes",

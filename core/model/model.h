@@ -50,10 +50,38 @@ const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
 // Dispatches of the longest step, for plm_device_opts.max_dispatches.
 uint32_t plm_model_max_dispatches(const struct plm_model *model);
 
-// Bytes that the re-laid weights take on this device, tensor alignment included; pure.
+// Weights by what they are for.
+enum plm_weight_class {
+    PLM_WEIGHT_TOKEN_EMBD, // and the head, where the file has no other
+    PLM_WEIGHT_ATTENTION,
+    PLM_WEIGHT_FEED_FORWARD,
+    PLM_WEIGHT_HEAD,
+    PLM_WEIGHT_VECTORS, // norms and biases
+    PLM_WEIGHT_CLASSES,
+};
+const char *plm_weight_class_name(enum plm_weight_class weight_class); // "token_embd"
+
+struct plm_weight_sizes {
+    uint64_t by_class[PLM_WEIGHT_CLASSES]; // re-laid, alignment included
+    uint64_t bytes;                        // of all classes
+    uint64_t held_bytes;                   // of the slabs that hold them, in granules
+    uint32_t slabs;
+};
+
+// Layout of a weight as a device has it, or will have it: plm_device_weight_layout.
+typedef int plm_layout_fn(const void *ctx, enum plm_type type, uint32_t n_in, uint32_t n_out,
+                          struct plm_weight_layout *ret);
+
+// What the re-laid weights take on a device of these caps; pure. UNSUPPORTED names a type that the
+// layout does not know, TOO_LARGE a tensor beyond the largest slab.
+int plm_model_weight_sizes(const struct plm_model *model, const struct plm_caps *caps,
+                           plm_layout_fn *layout, const void *layout_ctx,
+                           struct plm_weight_sizes *ret, struct plm_error *err);
+// The same on an open device.
 int plm_model_weight_bytes(const struct plm_model *model, const struct plm_device *device,
-                           uint64_t *ret, struct plm_error *err);
-// Streams the weights, tensor by tensor, into the arena. progress (may be NULL) gets bytes done and
+                           struct plm_weight_sizes *ret, struct plm_error *err);
+// Takes slabs of the arena, which holds none yet, and streams the weights into them, tensor by
+// tensor. progress (may be NULL) gets bytes done and
 // in all; it may return false to stop (PLM_ERR_CANCELLED). On failure the arena may hold tensors;
 // the caller frees the arena.
 struct plm_load_progress {

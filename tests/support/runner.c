@@ -35,10 +35,7 @@ static int open_device(struct runner *r, const struct runner_opts *opts, struct 
 
 static int open_memory(struct runner *r, const struct runner_opts *opts, struct plm_error *err)
 {
-    uint64_t bytes;
-    int s = plm_model_weight_bytes(r->model, r->device, &bytes, err);
-    if (s != PLM_OK)
-        return s;
+    int s;
     r->ledger = plm_ledger_create(r->host);
     if (r->ledger == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a ledger");
@@ -47,8 +44,7 @@ static int open_memory(struct runner *r, const struct runner_opts *opts, struct 
     r->n_blocks = (uint32_t)plm_div_ceil(opts->max_tokens, PLM_KV_BLOCK_TOKENS);
     const struct plm_shape shape = {ROWS_MAX, 1, ROWS_MAX, opts->max_tokens};
     const uint64_t work = (uint64_t)plm_cost(plm_model_cost_table(r->model), &shape);
-    if ((s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WEIGHTS, bytes,
-                              &r->weights)) ||
+    if ((s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WEIGHTS, 0, &r->weights)) ||
         (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_KV, block * r->n_blocks,
                               &r->kv)) ||
         (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WORKSPACE, work, &r->work)) ||
