@@ -62,7 +62,8 @@ static void wait_for_work(plim_engine *engine)
 {
     const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
     pthread_mutex_lock(&engine->lock);
-    if (!engine->stop && engine->inbox_head == NULL && engine->cancels == NULL) {
+    if (!engine->stop && !engine->has_reading && engine->inbox_head == NULL &&
+        engine->cancels == NULL) {
         // Without requests nothing can time out.
         if (engine->active == 0)
             pthread_cond_wait(&engine->wake, &engine->lock);
@@ -114,8 +115,10 @@ static int init_locks(plim_engine *engine)
     bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
               pthread_mutex_init(&engine->lock, NULL) == 0 &&
               pthread_mutex_init(&engine->ready_lock, NULL) == 0 &&
+              pthread_mutex_init(&engine->monitor.device_lock, NULL) == 0 &&
               pthread_cond_init(&engine->wake, &attr) == 0 &&
-              pthread_cond_init(&engine->idle, &attr) == 0;
+              pthread_cond_init(&engine->idle, &attr) == 0 &&
+              pthread_cond_init(&engine->monitor.wake, &attr) == 0;
     pthread_condattr_destroy(&attr);
     return ok ? PLM_OK : PLM_ERR_NOMEM_HOST;
 }
@@ -173,6 +176,9 @@ static int start(plim_engine *engine, struct plm_error *err)
     plm_host_read(engine->core->host, &host);
     engine->limits.host_idle = host.used_bytes;
     plm_step_publish(engine);
+    r = plm_monitor_start(engine);
+    if (r != PLM_OK)
+        return plm_fail(err, r, "the monitor's thread did not start");
     if (!engine->manual) {
         if (pthread_create(&engine->thread, NULL, drive, engine) != 0)
             return plm_fail(err, PLM_ERR_IO, "the engine's thread did not start");
@@ -266,6 +272,7 @@ static void cancel_all(plim_engine *engine)
 static void engine_stop(plim_engine *engine)
 {
     struct plm_core *core = engine->core;
+    plm_monitor_stop(engine);
     pthread_mutex_lock(&engine->lock);
     engine->stop = true;
     pthread_cond_broadcast(&engine->wake);
@@ -280,8 +287,10 @@ static void engine_stop(plim_engine *engine)
     plm_buf_finish(&engine->text);
     pthread_cond_destroy(&engine->wake);
     pthread_cond_destroy(&engine->idle);
+    pthread_cond_destroy(&engine->monitor.wake);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->ready_lock);
+    pthread_mutex_destroy(&engine->monitor.device_lock);
     plm_free(core->host, engine);
     plm_core_destroy(core);
 }

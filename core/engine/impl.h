@@ -97,6 +97,8 @@ uint64_t plm_core_seed(struct plm_core *core);
 void plm_core_phase(struct plm_core *core, enum plm_phase phase);
 // The stress loop, into core->profile.
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
+// The `read` of struct plm_stress_ops; ctx is the core. Any thread.
+int plm_core_read(void *ctx, struct plm_stress_reading *ret);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.
@@ -206,7 +208,29 @@ void plm_request_unref(struct plim_request *request);
 
 // ---- engine ----
 
-#define PLM_REFUSALS 32 // kept for /v1/memory
+#define PLM_REFUSALS   32 // kept for /v1/memory
+#define PLM_NEIGHBOURS 32 // events of neighbours, also
+
+// What the monitor sees of the device (monitor.c).
+struct plm_monitor {
+    // A thread of its own where the clock is the system's and steps are not the caller's; else
+    // plm_monitor_poll, between steps.
+    pthread_t thread;
+    bool has_thread;
+    int64_t polled_ns;
+    // Held while a reading is taken and while slabs change hands, so that a reading and the ledger
+    // beside it are of one moment; and while the device is exchanged.
+    pthread_mutex_t device_lock;
+    // Under engine.lock:
+    pthread_cond_t wake; // stop
+    bool stop;
+    uint64_t n_readings;               // taken so far; 0: `reading` is not set
+    struct plm_stress_reading reading; // the last one
+    int64_t foreign_bytes;             // of it
+    int64_t noted_bytes;               // foreign bytes of the last event
+    struct plm_report_neighbour events[PLM_NEIGHBOURS];
+    uint64_t n_events;
+};
 
 struct plim_engine {
     struct plm_core *core;
@@ -228,7 +252,8 @@ struct plim_engine {
     bool manual;
 
     pthread_mutex_t lock;
-    pthread_cond_t wake; // for the thread: the inbox is not empty, or stop
+    pthread_cond_t wake; // for the thread: the inbox is not empty, a reading came, or stop
+    bool has_reading;    // that the thread has not judged yet
     pthread_cond_t idle; // for drain: no request is left
     struct plim_request *inbox_head, *inbox_tail;
     struct plim_request *cancels;
@@ -242,6 +267,7 @@ struct plim_engine {
     uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
     struct plm_report_refusal refusals[PLM_REFUSALS];
     uint64_t n_refusals;
+    struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
     _Atomic uint64_t trimmed;     // host bytes freed before the last trim
 
@@ -270,6 +296,21 @@ void plm_step_publish(struct plim_engine *engine);
 // Where no request is there and much was freed since the last time, gives the system back what
 // malloc keeps. Takes milliseconds and engine.lock: never within a step.
 void plm_engine_trim(struct plim_engine *engine);
+
+// ---- neighbours on the device ----
+
+// monitor.c: reads the device at most every opts.monitor_ms, off the step path; the last reading
+// and what it says of others are kept for all threads.
+int plm_monitor_start(struct plim_engine *engine); // PLM_ERR_IO: no thread
+void plm_monitor_stop(struct plim_engine *engine);
+// Between steps, where the monitor has no thread: takes a reading when one is due.
+void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns);
+// The newest reading, once. False: none since the last call.
+bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret);
+
+// pressure.c: between steps, makes the KV cache follow what the neighbours leave. The first thing
+// of every step.
+void plm_pressure_step(struct plim_engine *engine, int64_t now_ns);
 
 void plm_ready_push(struct plim_request *request);
 void plm_ready_remove(struct plim_request *request);

@@ -119,6 +119,8 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
     m.rejected_queue = e->rejected_queue;
     m.rejected_context = e->rejected_context;
     m.draining = e->draining;
+    m.foreign_bytes = e->monitor.foreign_bytes;
+    m.largest_free_bytes = e->monitor.n_readings > 0 ? e->monitor.reading.F : 0;
     pthread_mutex_unlock(&e->lock);
     add_memory(engine, &m);
     m.ready = true;
@@ -251,6 +253,7 @@ int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, siz
 int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
 {
     struct plm_report_refusal refusals[PLM_REFUSALS];
+    struct plm_report_neighbour neighbours[PLM_NEIGHBOURS];
     struct plm_buf buf;
     plim_metrics m = {.struct_size = sizeof(m)};
     if (engine == NULL)
@@ -262,11 +265,15 @@ int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, si
     uint32_t n = e->n_refusals < PLM_REFUSALS ? (uint32_t)e->n_refusals : PLM_REFUSALS;
     for (uint32_t i = 0; i < n; i++)
         refusals[i] = e->refusals[(e->n_refusals - n + i) % PLM_REFUSALS];
+    const uint32_t n_events =
+        e->monitor.n_events < PLM_NEIGHBOURS ? (uint32_t)e->monitor.n_events : PLM_NEIGHBOURS;
+    for (uint32_t i = 0; i < n_events; i++)
+        neighbours[i] = e->monitor.events[(e->monitor.n_events - n_events + i) % PLM_NEIGHBOURS];
     pthread_mutex_unlock(&e->lock);
     struct plm_report_device device = {.id = core->device_id,
                                        .name = plm_device_caps(core->device)->name,
                                        .plan = &core->profile.plan,
-                                       .foreign_bytes = core->profile.plan.foreign,
+                                       .foreign_bytes = m.foreign_bytes,
                                        .blocks_total = (uint32_t)m.blocks_total,
                                        .blocks_used = (uint32_t)m.blocks_used,
                                        .blocks_cached = (uint32_t)m.blocks_cached,
@@ -281,6 +288,8 @@ int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, si
                                        .preempted = m.preempted,
                                        .refusals = refusals,
                                        .n_refusals = n,
+                                       .neighbours = neighbours,
+                                       .n_neighbours = n_events,
                                        .allocations_in_step = m.allocations_in_step,
                                        .resizes = m.resizes,
                                        .audit_excess = m.audit_excess};

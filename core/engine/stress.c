@@ -173,7 +173,7 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
 
 // ---- memory ----
 
-static int read_device(void *ctx, struct plm_stress_reading *ret)
+int plm_core_read(void *ctx, struct plm_stress_reading *ret)
 {
     struct plm_core *core = ctx;
     struct plm_mem_info info;
@@ -378,7 +378,7 @@ int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_er
 {
     struct plm_profile_opts opts;
     struct plm_stress_reading reading;
-    int r = read_device(core, &reading);
+    int r = plm_core_read(core, &reading);
     if (r != PLM_OK)
         return plm_fail(err, r, "the device's memory could not be read: %s", plm_strstatus(r));
     profile_opts(core, &opts);
@@ -388,7 +388,7 @@ int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_er
 int plm_core_profile(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_stress_ops ops = {.ctx = core,
-                                       .read = read_device,
+                                       .read = plm_core_read,
                                        .run = run_step,
                                        .kv_format = kv_format,
                                        .kv_resize = kv_resize,

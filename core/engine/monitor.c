@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The monitor after READY: how much of the device others hold. It only reads; pressure.c judges.
+#include <time.h>
+
+#include "core/base/checked.h"
+#include "core/engine/impl.h"
+
+// A change of foreign memory that is worth an event: a sixteenth of the margin, and what the device
+// can show at all. Smaller ones are the noise of any desktop.
+static int64_t event_bytes(const struct plm_plan *plan)
+{
+    return plm_max_i64(plan->in.g, plan->margin / 16);
+}
+
+// Under engine->lock.
+static void note(struct plim_engine *engine, int64_t foreign)
+{
+    struct plm_monitor *m = &engine->monitor;
+    const struct plm_clock *clock = engine->core->clock;
+    const int64_t change = foreign - m->noted_bytes;
+    m->foreign_bytes = foreign;
+    if (change < event_bytes(&engine->core->profile.plan) &&
+        -change < event_bytes(&engine->core->profile.plan))
+        return;
+    m->noted_bytes = foreign;
+    m->events[m->n_events++ % PLM_NEIGHBOURS] = (struct plm_report_neighbour){
+        .wall_ns = clock->wall_ns(clock->ctx), .foreign_bytes = foreign, .change_bytes = change};
+}
+
+static void read_once(struct plim_engine *engine)
+{
+    struct plm_monitor *m = &engine->monitor;
+    struct plm_stress_reading r;
+    pthread_mutex_lock(&m->device_lock);
+    const int status = plm_core_read(engine->core, &r);
+    pthread_mutex_unlock(&m->device_lock);
+    // A driver that is not ready answers 0 of 0, and says nothing by it.
+    if (status != PLM_OK || r.T == 0)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    m->reading = r;
+    m->n_readings++;
+    note(engine, plm_max_i64(0, r.T - r.F - r.O));
+    engine->has_reading = true;
+    pthread_cond_signal(&engine->wake);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+// Sleeps for a period, or until the engine stops. Returns whether to go on.
+static bool pause_between(struct plim_engine *engine)
+{
+    const struct timespec until =
+        plm_deadline(engine->core->clock, (int64_t)engine->core->opts.monitor_ms);
+    pthread_mutex_lock(&engine->lock);
+    int r = 0;
+    while (!engine->monitor.stop && r == 0)
+        r = pthread_cond_timedwait(&engine->monitor.wake, &engine->lock, &until);
+    const bool go_on = !engine->monitor.stop;
+    pthread_mutex_unlock(&engine->lock);
+    return go_on;
+}
+
+static void *monitor(void *arg)
+{
+    struct plim_engine *engine = arg;
+    while (pause_between(engine))
+        read_once(engine);
+    return NULL;
+}
+
+int plm_monitor_start(struct plim_engine *engine)
+{
+    struct plm_monitor *m = &engine->monitor;
+    const struct plm_core *core = engine->core;
+    m->foreign_bytes = m->noted_bytes = core->profile.plan.foreign;
+    m->polled_ns = plm_now(core->clock);
+    // A clock that is not the system's belongs to a simulation, which a thread would make random.
+    if (core->opts.monitor_ms == 0 || engine->manual || core->clock != plm_clock_system())
+        return PLM_OK;
+    if (pthread_create(&m->thread, NULL, monitor, engine) != 0)
+        return PLM_ERR_IO;
+    m->has_thread = true;
+    return PLM_OK;
+}
+
+void plm_monitor_stop(struct plim_engine *engine)
+{
+    struct plm_monitor *m = &engine->monitor;
+    if (!m->has_thread)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    m->stop = true;
+    pthread_cond_signal(&engine->monitor.wake);
+    pthread_mutex_unlock(&engine->lock);
+    pthread_join(m->thread, NULL);
+    m->has_thread = false;
+}
+
+void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_monitor *m = &engine->monitor;
+    const int64_t period_ns = (int64_t)engine->core->opts.monitor_ms * 1000000;
+    if (m->has_thread || period_ns == 0 || now_ns - m->polled_ns < period_ns)
+        return;
+    m->polled_ns = now_ns;
+    read_once(engine);
+}
+
+bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret)
+{
+    pthread_mutex_lock(&engine->lock);
+    const bool any = engine->has_reading;
+    engine->has_reading = false;
+    if (any)
+        *ret = engine->monitor.reading;
+    pthread_mutex_unlock(&engine->lock);
+    return any;
+}
