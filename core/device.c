@@ -2,6 +2,7 @@
 #include "core/device.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +19,11 @@
 
 struct plm_device {
     const struct plm_backend *backend;
-    struct plm_backend_device *dev;
-    const struct plm_caps *caps;
+    struct plm_device_opts opts;
+    // Written by reopen alone; threads that read the device meanwhile hold it for reading.
+    pthread_rwlock_t dev_lock;
+    struct plm_backend_device *dev; // NULL: closed, and a reopen failed
+    struct plm_caps caps;           // a copy, since it outlives what it describes
     struct plm_host *host;
     uint32_t max_dispatches;
     uint32_t open_dispatches; // in the list now
@@ -127,6 +131,28 @@ static bool caps_are_sane(const struct plm_caps *caps)
            caps->max_slab_bytes > 0;
 }
 
+// Without its backend's device yet.
+static struct plm_device *device_alloc(const struct plm_backend *backend,
+                                       const struct plm_device_opts *opts)
+{
+    struct plm_device *d = plm_calloc(opts->host, PLM_HOST_DEVICE, 1, sizeof(*d));
+    if (d == NULL)
+        return NULL;
+    if (pthread_rwlock_init(&d->dev_lock, NULL) != 0) {
+        plm_free(opts->host, d);
+        return NULL;
+    }
+    d->backend = backend;
+    d->opts = *opts;
+    if (d->opts.max_dispatches == 0)
+        d->opts.max_dispatches = DEFAULT_DISPATCHES;
+    if (d->opts.clock == NULL)
+        d->opts.clock = plm_clock_system();
+    d->host = opts->host;
+    d->max_dispatches = d->opts.max_dispatches;
+    return d;
+}
+
 int plm_device_open_backend(const struct plm_backend *backend, const struct plm_device_opts *opts,
                             struct plm_device **ret, struct plm_error *err)
 {
@@ -135,29 +161,63 @@ int plm_device_open_backend(const struct plm_backend *backend, const struct plm_
     if (opts->max_dispatches > MAX_DISPATCHES)
         return plm_fail(err, PLM_ERR_INVALID, "a list of %" PRIu32 " dispatches; the most is %u",
                         opts->max_dispatches, MAX_DISPATCHES);
-    struct plm_device_opts own = *opts;
-    if (own.max_dispatches == 0)
-        own.max_dispatches = DEFAULT_DISPATCHES;
-    if (own.clock == NULL)
-        own.clock = plm_clock_system();
-    struct plm_device *d = plm_calloc(own.host, PLM_HOST_DEVICE, 1, sizeof(*d));
+    struct plm_device *d = device_alloc(backend, opts);
     if (d == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a device");
-    int rc = backend->open(&own, &d->dev, err);
+    int rc = backend->open(&d->opts, &d->dev, err);
     if (rc != PLM_OK) {
-        plm_free(own.host, d);
+        d->dev = NULL;
+        plm_device_close(d);
         return rc;
     }
-    d->backend = backend;
-    d->host = own.host;
-    d->caps = backend->caps(d->dev);
-    d->max_dispatches = own.max_dispatches;
-    if (!caps_are_sane(d->caps)) {
+    d->caps = *backend->caps(d->dev);
+    if (!caps_are_sane(&d->caps)) {
         plm_device_close(d);
         return plm_fail(err, PLM_ERR_INTERNAL, "backend '%s' reports impossible capabilities",
                         backend->name);
     }
     *ret = d;
+    return PLM_OK;
+}
+
+// Other threads see the new device, or that there is none.
+static void set_dev(struct plm_device *d, struct plm_backend_device *dev)
+{
+    pthread_rwlock_wrlock(&d->dev_lock);
+    d->dev = dev;
+    atomic_store(&d->lost, dev == NULL);
+    pthread_rwlock_unlock(&d->dev_lock);
+}
+
+// What plans and layouts were made from must be as it was.
+static bool caps_are_same(const struct plm_caps *a, const struct plm_caps *b)
+{
+    return strcmp(a->uuid, b->uuid) == 0 && strcmp(a->isa, b->isa) == 0 &&
+           strcmp(a->device_class, b->device_class) == 0 &&
+           a->granularity_bytes == b->granularity_bytes && a->align_bytes == b->align_bytes &&
+           a->max_slab_bytes == b->max_slab_bytes && a->max_slabs == b->max_slabs;
+}
+
+int plm_device_reopen(struct plm_device *d, struct plm_error *err)
+{
+    struct plm_backend_device *old = d->dev, *dev;
+    if (d->n_slabs > 0)
+        return plm_fail(err, PLM_ERR_INVALID, "%zu slabs of the device were not freed", d->n_slabs);
+    set_dev(d, NULL);
+    d->backend->close(old);
+    d->open_dispatches = 0;
+    d->last_value = 0;
+    atomic_store(&d->in_step, false);
+    atomic_store(&d->sealed, false);
+    int rc = d->backend->open(&d->opts, &dev, err);
+    if (rc != PLM_OK)
+        return rc;
+    if (!caps_are_same(&d->caps, d->backend->caps(dev))) {
+        d->backend->close(dev);
+        return plm_fail(err, PLM_ERR_LOST, "another device answers in the place of %s",
+                        d->caps.name);
+    }
+    set_dev(d, dev);
     return PLM_OK;
 }
 
@@ -170,6 +230,7 @@ size_t plm_device_close(struct plm_device *d)
     while (d->n_slabs > 0)
         d->backend->free(d->dev, &d->slabs[--d->n_slabs]);
     d->backend->close(d->dev);
+    pthread_rwlock_destroy(&d->dev_lock);
     plm_free(d->host, d->slabs);
     plm_free(d->host, d);
     return left;
@@ -177,7 +238,7 @@ size_t plm_device_close(struct plm_device *d)
 
 const struct plm_caps *plm_device_caps(const struct plm_device *d)
 {
-    return d->caps;
+    return &d->caps;
 }
 
 void plm_device_counters(const struct plm_device *d, struct plm_device_counters *ret)
@@ -255,8 +316,8 @@ static int reserve_entry(struct plm_device *d)
 
 static bool slab_is_sane(const struct plm_device *d, const struct plm_slab *slab, uint64_t bytes)
 {
-    return slab->addr != 0 && slab->addr % d->caps->align_bytes == 0 && slab->bytes == bytes &&
-           slab->taken_bytes >= bytes && slab->taken_bytes % d->caps->granularity_bytes == 0 &&
+    return slab->addr != 0 && slab->addr % d->caps.align_bytes == 0 && slab->bytes == bytes &&
+           slab->taken_bytes >= bytes && slab->taken_bytes % d->caps.granularity_bytes == 0 &&
            slab->addr <= UINT64_MAX - slab->taken_bytes;
 }
 
@@ -266,9 +327,9 @@ static int take(struct plm_device *d, enum plm_slab_kind kind, uint64_t bytes, s
         return PLM_ERR_INVALID;
     if (is_lost(d))
         return PLM_ERR_LOST;
-    if (bytes > d->caps->max_slab_bytes)
+    if (bytes > d->caps.max_slab_bytes)
         return PLM_ERR_TOO_LARGE;
-    if (d->n_slabs >= d->caps->max_slabs)
+    if (d->n_slabs >= d->caps.max_slabs)
         return PLM_ERR_OUT_OF_DEVICE;
     int rc = reserve_entry(d);
     if (rc != PLM_OK)
@@ -363,10 +424,10 @@ static void clamp_info(struct plm_mem_info *info)
 
 int plm_device_query_free(struct plm_device *d, struct plm_mem_info *ret)
 {
-    if (is_lost(d))
-        return PLM_ERR_LOST;
     struct plm_mem_info info = {0};
-    int rc = result(d, d->backend->query_free(d->dev, &info));
+    pthread_rwlock_rdlock(&d->dev_lock);
+    int rc = is_lost(d) ? PLM_ERR_LOST : result(d, d->backend->query_free(d->dev, &info));
+    pthread_rwlock_unlock(&d->dev_lock);
     if (rc != PLM_OK)
         return rc;
     clamp_info(&info);
@@ -399,6 +460,8 @@ int plm_device_weight_layout(const struct plm_device *d, enum plm_type type, uin
 {
     if (n_in == 0 || n_out == 0)
         return PLM_ERR_INVALID;
+    if (d->dev == NULL)
+        return PLM_ERR_LOST;
     return d->backend->weight_layout(d->dev, type, n_in, n_out, ret);
 }
 
@@ -505,11 +568,15 @@ int plm_device_copy_out(struct plm_device *d, void *dst, uint64_t src, uint64_t 
 
 int plm_device_status(const struct plm_device *d)
 {
-    return is_lost(d) ? PLM_ERR_LOST : d->backend->status(d->dev);
+    pthread_rwlock_t *lock = (pthread_rwlock_t *)(uintptr_t)&d->dev_lock; // not what is observed
+    pthread_rwlock_rdlock(lock);
+    int rc = is_lost(d) ? PLM_ERR_LOST : d->backend->status(d->dev);
+    pthread_rwlock_unlock(lock);
+    return rc;
 }
 
 void plm_device_mark(struct plm_device *device, enum plm_phase phase, uint64_t step)
 {
-    if (device->backend->mark != NULL)
+    if (device->dev != NULL && device->backend->mark != NULL)
         device->backend->mark(device->dev, phase, step);
 }

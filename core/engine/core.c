@@ -268,18 +268,12 @@ static bool report_load(void *ctx, uint64_t done, uint64_t total)
     return true;
 }
 
-static int load_weights(struct plm_core *core, struct plm_error *err)
+// Takes the arena of the weights and fills it from the file; every kernel has run once then.
+static int take_weights(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_load_progress report = {.report = report_load, .ctx = core};
-    int r = plm_model_weight_bytes(core->model, core->device, &core->weight_sizes, err);
-    if (r == PLM_OK)
-        r = plm_core_foresee(core, core->weight_sizes.held_bytes, err);
-    if (r == PLM_OK)
-        r = foresee_host(core, err);
-    if (r != PLM_OK)
-        return r;
-    r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
-                         &core->weights);
+    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
+                             &core->weights);
     if (r != PLM_OK)
         return plm_fail(err, r, "no memory for the weights: %s", plm_strstatus(r));
     r = plm_model_load(core->model, core->device, core->weights, &report, err);
@@ -287,6 +281,29 @@ static int load_weights(struct plm_core *core, struct plm_error *err)
         return r;
     r = plm_device_warm_up(core->device);
     return r == PLM_OK ? r : plm_fail(err, r, "the kernels did not start: %s", plm_strstatus(r));
+}
+
+static int load_weights(struct plm_core *core, struct plm_error *err)
+{
+    int r = plm_model_weight_bytes(core->model, core->device, &core->weight_sizes, err);
+    if (r == PLM_OK)
+        r = plm_core_foresee(core, core->weight_sizes.held_bytes, err);
+    if (r == PLM_OK)
+        r = foresee_host(core, err);
+    return r == PLM_OK ? take_weights(core, err) : r;
+}
+
+int plm_core_reopen(struct plm_core *core, struct plm_error *err)
+{
+    plm_arena_destroy(core->ballast);
+    plm_arena_destroy(core->workspace);
+    plm_arena_destroy(core->weights);
+    core->ballast = core->workspace = core->weights = NULL;
+    int r = plm_device_reopen(core->device, err);
+    if (r != PLM_OK)
+        return r;
+    plm_core_phase(core, PLM_PHASE_LOAD);
+    return take_weights(core, err);
 }
 
 static int make_serving(struct plm_core *core, struct plm_error *err)
@@ -321,6 +338,7 @@ static int build(struct plm_core *core, struct plm_error *err)
         return r;
     plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
+    core->opts.progress = NULL; // it is told of the start alone
     return PLM_OK;
 }
 

@@ -91,6 +91,10 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
+// Closes the device, which is lost or hung, opens it again and loads the weights; workspace, weights
+// and ballast of before are given up. The pool must hold no slab. May be called again after a
+// failure.
+int plm_core_reopen(struct plm_core *core, struct plm_error *err);
 // A seed that nobody can guess; in a simulation the next one of the environment's.
 uint64_t plm_core_seed(struct plm_core *core);
 // Enters a phase: peaks are kept under it, and the backend hears of it.

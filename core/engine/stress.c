@@ -312,6 +312,11 @@ static void seal(void *ctx)
     plm_device_seal(core->device, true);
 }
 
+static int reopen(void *ctx, struct plm_error *err)
+{
+    return plm_core_reopen(ctx, err);
+}
+
 static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 {
     const struct plm_core *core = ctx;
@@ -398,6 +403,7 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
                                        .set_caps = set_caps,
                                        .seal = seal,
                                        .watch = plm_core_watch,
+                                       .reopen = reopen,
                                        .progress = report};
     struct plm_profile_opts opts;
     int r = host_logits(core, err);

@@ -266,6 +266,72 @@ START_TEST(open_survives_lost_allocations)
 }
 END_TEST
 
+// In place: handles and counters stay, what was lost works again, and it is not sealed.
+START_TEST(a_lost_device_is_reopened_in_place)
+{
+    host = plm_host_create(0);
+    world = (struct plm_sim_world){0};
+    const struct plm_sim_opts script = {.capacity_bytes = 64 * MIB, .world = &world};
+    const struct plm_device_opts opts = {.host = host, .backend_opts = &script};
+    struct plm_device *device;
+    struct plm_slab slab;
+    struct plm_mem_info info;
+    struct plm_device_counters before, after;
+    ck_assert_int_eq(plm_device_open_backend(&plm_sim_backend, &opts, &device, NULL), PLM_OK);
+    ck_assert_int_eq(plm_device_alloc(device, PLM_SLAB_DEVICE, MIB, &slab), PLM_OK);
+    plm_device_seal(device, true);
+    atomic_store(&world.lose, 1);
+    ck_assert_int_eq(plm_device_query_free(device, &info), PLM_ERR_LOST);
+    ck_assert_int_eq(plm_device_reopen(device, NULL), PLM_ERR_INVALID); // a slab is left
+    plm_device_free(device, &slab);
+    plm_device_counters(device, &before);
+    ck_assert_int_eq(plm_device_reopen(device, NULL), PLM_OK);
+    ck_assert_uint_eq(atomic_load(&world.opens), 2);
+    ck_assert_int_eq(plm_device_status(device), PLM_OK);
+    ck_assert(!plm_device_sealed(device));
+    ck_assert_int_eq(plm_device_alloc(device, PLM_SLAB_DEVICE, MIB, &slab), PLM_OK);
+    plm_device_counters(device, &after);
+    ck_assert_uint_eq(after.allocs, before.allocs + 1);
+    plm_device_free(device, &slab);
+    ck_assert_uint_eq(plm_device_close(device), 0);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+    host = NULL;
+}
+END_TEST
+
+// Where the driver does not come back, the device stays lost, and can be tried again and closed.
+START_TEST(a_failed_reopen_leaves_a_lost_device)
+{
+    host = plm_host_create(0);
+    world = (struct plm_sim_world){0};
+    const struct plm_sim_opts script = {
+        .capacity_bytes = 64 * MIB, .world = &world, .context_bytes = 8 * MIB};
+    const struct plm_device_opts opts = {.host = host, .backend_opts = &script};
+    struct plm_device *device;
+    struct plm_slab slab;
+    struct plm_mem_info info;
+    struct plm_weight_layout layout;
+    ck_assert_int_eq(plm_device_open_backend(&plm_sim_backend, &opts, &device, NULL), PLM_OK);
+    atomic_store(&world.lose, 1);
+    atomic_store(&world.foreign_bytes, 60 * MIB);
+    ck_assert_int_eq(plm_device_reopen(device, NULL), PLM_ERR_OUT_OF_DEVICE);
+    ck_assert_int_eq(plm_device_status(device), PLM_ERR_LOST);
+    ck_assert_int_eq(plm_device_query_free(device, &info), PLM_ERR_LOST);
+    ck_assert_int_eq(plm_device_alloc(device, PLM_SLAB_DEVICE, MIB, &slab), PLM_ERR_LOST);
+    ck_assert_int_eq(plm_device_weight_layout(device, PLM_TYPE_F16, 16, 16, &layout), PLM_ERR_LOST);
+    plm_device_mark(device, PLM_PHASE_SERVE, 1);
+    ck_assert_str_eq(plm_device_caps(device)->name, "simulated device");
+    ck_assert_int_eq(plm_device_reopen(device, NULL), PLM_ERR_OUT_OF_DEVICE);
+    atomic_store(&world.lose, 0);
+    atomic_store(&world.foreign_bytes, 0);
+    ck_assert_int_eq(plm_device_reopen(device, NULL), PLM_OK);
+    ck_assert_int_eq(plm_device_query_free(device, &info), PLM_OK);
+    ck_assert_uint_eq(plm_device_close(device), 0);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+    host = NULL;
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("device");
@@ -278,6 +344,8 @@ int main(void)
     tcase_add_test(tc, launches_are_bounded);
     tcase_add_test(tc, units_do_not_wrap);
     tcase_add_test(tc, open_survives_lost_allocations);
+    tcase_add_test(tc, a_lost_device_is_reopened_in_place);
+    tcase_add_test(tc, a_failed_reopen_leaves_a_lost_device);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
