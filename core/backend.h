@@ -176,7 +176,8 @@ struct plm_backend {
     int (*empty_cache)(struct plm_backend_device *dev, uint64_t *ret_released,
                        struct plm_mem_info *ret_info);
 
-    // Layout of a weight [n_out, n_in] of a type; pure. PLM_ERR_UNSUPPORTED for other types.
+    // Layout of a weight [n_out, n_in] of a type; pure. PLM_ERR_UNSUPPORTED for other types. dev
+    // may be NULL: as a device of this backend has it that is not open (plans without one).
     int (*weight_layout)(const struct plm_backend_device *dev, enum plm_type type, uint32_t n_in,
                          uint32_t n_out, struct plm_weight_layout *ret);
     // Re-lays rows [first, first + rows) from file bytes at src into dst, the host image of the

@@ -465,6 +465,17 @@ int plm_device_weight_layout(const struct plm_device *d, enum plm_type type, uin
     return d->backend->weight_layout(d->dev, type, n_in, n_out, ret);
 }
 
+int plm_backend_weight_layout(const char *name, enum plm_type type, uint32_t n_in, uint32_t n_out,
+                              struct plm_weight_layout *ret)
+{
+    const struct plm_backend *backend = find_backend(name, strlen(name));
+    if (backend == NULL)
+        return PLM_ERR_NOT_FOUND;
+    if (n_in == 0 || n_out == 0)
+        return PLM_ERR_INVALID;
+    return backend->weight_layout(NULL, type, n_in, n_out, ret);
+}
+
 void plm_device_weight_pack(const struct plm_device *d, enum plm_type type, uint32_t n_in,
                             uint32_t n_out, uint32_t first, uint32_t rows, const void *src,
                             void *dst)

@@ -53,6 +53,9 @@ int plm_device_empty_cache(struct plm_device *device, uint64_t *ret_released,
                            struct plm_mem_info *ret_info);
 int plm_device_weight_layout(const struct plm_device *device, enum plm_type type, uint32_t n_in,
                              uint32_t n_out, struct plm_weight_layout *ret);
+// The same of a backend by its name, without a device. NOT_FOUND: not in this build.
+int plm_backend_weight_layout(const char *backend, enum plm_type type, uint32_t n_in,
+                              uint32_t n_out, struct plm_weight_layout *ret);
 void plm_device_weight_pack(const struct plm_device *device, enum plm_type type, uint32_t n_in,
                             uint32_t n_out, uint32_t first, uint32_t rows, const void *src,
                             void *dst);

@@ -139,7 +139,7 @@ static const struct plm_caps *sim_caps(const struct plm_backend_device *dev)
 static int sim_weight_layout(const struct plm_backend_device *dev, enum plm_type type,
                              uint32_t n_in, uint32_t n_out, struct plm_weight_layout *ret)
 {
-    if (dev->inner != NULL)
+    if (dev != NULL && dev->inner != NULL)
         return dev->script.inner->weight_layout(dev->inner, type, n_in, n_out, ret);
     return plm_sim_weight_layout(type, n_in, n_out, ret);
 }

@@ -193,8 +193,10 @@ static int open_device(struct plm_core *core, struct plm_error *err)
 #define HOST_VOCAB_BYTES     40
 #define HOST_SEQ_BLOCK_BYTES 16
 
-// Host memory that the tables still to come take: of the scheduler, or of all.
-static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_caps *caps, bool all)
+// Host memory that the tables still to come take: of the scheduler, or of all, on a device of
+// total_bytes.
+static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_caps *caps,
+                            int64_t total_bytes, bool all)
 {
     const struct plm_model_facts *facts = plm_model_facts(core->model);
     const int64_t blocks = caps->max_sequences * plm_caps_blocks_per_request(caps);
@@ -202,12 +204,10 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_c
                     64 * ((int64_t)caps->batch_max_tokens + 8 * (int64_t)caps->max_sequences);
     if (!all)
         return bytes;
-    struct plm_mem_info info = {0};
-    plm_device_query_free(core->device, &info);
     int64_t pool = core->opts.max_total_tokens != 0
                        ? (int64_t)(core->opts.max_total_tokens / PLM_KV_BLOCK_TOKENS)
                        : blocks + blocks / 4;
-    int64_t fit = (int64_t)(info.total_bytes / plm_kv_block_bytes(&facts->groups[0]));
+    int64_t fit = total_bytes / (int64_t)plm_kv_block_bytes(&facts->groups[0]);
     return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES +
            plm_min_i64(pool, fit) * PLM_HOST_BLOCK_BYTES;
 }
@@ -234,8 +234,7 @@ static int check_host(const struct plm_core *core, int64_t limit, int64_t least,
     return PLM_ERR_NOMEM_HOST;
 }
 
-// Before the load, from what the options say.
-static int foresee_host(const struct plm_core *core, struct plm_error *err)
+int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err)
 {
     const plim_engine_opts *o = &core->opts;
     const struct plm_model_facts *facts = plm_model_facts(core->model);
@@ -245,7 +244,7 @@ static int foresee_host(const struct plm_core *core, struct plm_error *err)
                                            o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train};
     // A pinned size takes its tables for certain, and must fit the largest default, too.
     const bool pinned = o->max_total_tokens != 0;
-    const int64_t to_come = host_to_come(core, &caps, true);
+    const int64_t to_come = host_to_come(core, &caps, total_bytes, true);
     const int64_t limit =
         o->host_limit_bytes == 0 && pinned ? PLM_HOST_LIMIT_MAX : (int64_t)o->host_limit_bytes;
     return check_host(core, limit, pinned ? to_come : 0, to_come, err);
@@ -255,7 +254,7 @@ static int foresee_host(const struct plm_core *core, struct plm_error *err)
 static int seal_host(const struct plm_core *core, struct plm_error *err)
 {
     const struct plm_plan *plan = &core->profile.plan;
-    const int64_t to_come = host_to_come(core, &plan->in.caps, false);
+    const int64_t to_come = host_to_come(core, &plan->in.caps, plan->in.T, false);
     int r = check_host(core, plan->host_limit, to_come, to_come, err);
     if (r == PLM_OK)
         plm_host_set_limit(core->host, plan->host_limit);
@@ -288,8 +287,11 @@ static int load_weights(struct plm_core *core, struct plm_error *err)
     int r = plm_model_weight_bytes(core->model, core->device, &core->weight_sizes, err);
     if (r == PLM_OK)
         r = plm_core_foresee(core, core->weight_sizes.held_bytes, err);
-    if (r == PLM_OK)
-        r = foresee_host(core, err);
+    if (r == PLM_OK) {
+        struct plm_mem_info info = {0};
+        plm_device_query_free(core->device, &info);
+        r = plm_core_foresee_host(core, (int64_t)info.total_bytes, err);
+    }
     return r == PLM_OK ? take_weights(core, err) : r;
 }
 
@@ -321,11 +323,7 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
 
 static int build(struct plm_core *core, struct plm_error *err)
 {
-    const char *path = core->opts.model_path, *slash = strrchr(path, '/');
-    snprintf(core->file_name, sizeof(core->file_name), "%s", slash != NULL ? slash + 1 : path);
-    int r = open_files(core, err);
-    if (r == PLM_OK)
-        r = open_device(core, err);
+    int r = open_device(core, err);
     if (r == PLM_OK)
         r = load_weights(core, err);
     if (r == PLM_OK)
@@ -360,9 +358,10 @@ void plm_core_phase(struct plm_core *core, enum plm_phase phase)
     plm_device_mark(core->device, phase, 0);
 }
 
-int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *opts,
-                    struct plm_core **ret, struct plm_error *err)
+int plm_core_open(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                  struct plm_core **ret, struct plm_error *err)
 {
+    const char *path = opts->model_path, *slash = strrchr(path, '/');
     struct plm_core *core = plm_calloc(env->host, PLM_HOST_OTHER, 1, sizeof(*core));
     if (core == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for an engine");
@@ -371,7 +370,24 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
     core->clock = env->clock != NULL ? env->clock : plm_clock_system();
     core->log = (struct plm_log){opts->log, opts->log_ctx, (int)opts->log_level};
     core->opts = *opts;
-    int r = build(core, err);
+    snprintf(core->file_name, sizeof(core->file_name), "%s", slash != NULL ? slash + 1 : path);
+    int r = open_files(core, err);
+    if (r != PLM_OK) {
+        plm_core_destroy(core);
+        return r;
+    }
+    *ret = core;
+    return PLM_OK;
+}
+
+int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                    struct plm_core **ret, struct plm_error *err)
+{
+    struct plm_core *core;
+    int r = plm_core_open(env, opts, &core, err);
+    if (r != PLM_OK)
+        return r;
+    r = build(core, err);
     if (r != PLM_OK) {
         plm_core_destroy(core);
         return r;
@@ -403,15 +419,20 @@ void plm_core_destroy(struct plm_core *core)
     plm_free(host, core);
 }
 
-void plm_core_report_head(const struct plm_core *core, const struct plm_ledger_stats *ledger,
-                          struct plm_report_head *ret)
+void plm_core_report_head(const struct plm_core *core, const struct plm_caps *caps,
+                          const struct plm_ledger_stats *ledger, struct plm_report_head *ret)
 {
-    const struct plm_caps *caps = plm_device_caps(core->device);
     *ret = (struct plm_report_head){.model = core->file_name,
                                     .build = plim_build_info(),
                                     .device_id = core->device_id,
                                     .device_name = caps->name,
                                     .device_uuid = caps->uuid,
                                     .isa = caps->isa,
-                                    .ledger = ledger};
+                                    .ledger = ledger,
+                                    .n_weights = PLM_WEIGHT_CLASSES};
+    _Static_assert(PLM_WEIGHT_CLASSES <= PLM_REPORT_WEIGHTS_MAX, "the report has room for them");
+    for (uint32_t i = 0; i < PLM_WEIGHT_CLASSES; i++)
+        ret->weights[i] =
+            (struct plm_report_weights){.name = plm_weight_class_name((enum plm_weight_class)i),
+                                        .bytes = (int64_t)core->weight_sizes.by_class[i]};
 }

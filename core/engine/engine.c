@@ -232,23 +232,33 @@ int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opt
     return PLIM_OK;
 }
 
-int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err)
+int plm_start_begin(const plim_engine_opts *opts, const void *ret, plim_engine_opts *ret_opts,
+                    struct plm_engine_env *ret_env, plim_error *err)
 {
-    plim_engine_opts o;
-    int r = plm_opts_read(opts, &o, err);
+    int r = plm_opts_read(opts, ret_opts, err);
     if (r != PLIM_OK)
         return r;
     if (ret == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the engine");
+        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the result");
     // The limit holds from READY on. Before, it is compared with what the start needs, so that the
     // answer can name a limit that works.
     struct plm_host *host = plm_host_create(0);
     if (host == NULL)
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for an engine");
-    const struct plm_engine_env env = {.host = host};
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory to start");
+    *ret_env = (struct plm_engine_env){.host = host};
+    return PLIM_OK;
+}
+
+int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err)
+{
+    plim_engine_opts o;
+    struct plm_engine_env env;
+    int r = plm_start_begin(opts, ret, &o, &env, err);
+    if (r != PLIM_OK)
+        return r;
     r = plm_engine_create_in(&env, &o, ret, err);
     if (r != PLIM_OK)
-        plm_host_destroy(host);
+        plm_host_destroy(env.host);
     return r;
 }
 

@@ -85,7 +85,10 @@ struct plm_core {
     _Atomic uint64_t n_seeds; // drawn from env.seed
 };
 
-// Loads, stresses, sizes and seals. On failure nothing is left.
+// Opens the model's files and no device: what a plan without one needs. On failure nothing is left.
+int plm_core_open(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                  struct plm_core **ret, struct plm_error *err);
+// Opens, loads, stresses, sizes and seals. On failure nothing is left.
 int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *opts,
                     struct plm_core **ret, struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
@@ -95,6 +98,11 @@ int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_er
 // and ballast of before are given up. The pool must hold no slab. May be called again after a
 // failure.
 int plm_core_reopen(struct plm_core *core, struct plm_error *err);
+// The same of the host's budget, on a device of total_bytes.
+int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err);
+// What the loop is told of a device with these capabilities and so many slabs of ours on it.
+void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *caps,
+                           uint64_t slabs_used, struct plm_profile_opts *ret);
 // A seed that nobody can guess; in a simulation the next one of the environment's.
 uint64_t plm_core_seed(struct plm_core *core);
 // Enters a phase: peaks are kept under it, and the backend hears of it.
@@ -117,8 +125,8 @@ int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_b
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
 // Copies foreign options over the defaults; INVALID names the field.
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
-void plm_core_report_head(const struct plm_core *core, const struct plm_ledger_stats *ledger,
-                          struct plm_report_head *ret);
+void plm_core_report_head(const struct plm_core *core, const struct plm_caps *caps,
+                          const struct plm_ledger_stats *ledger, struct plm_report_head *ret);
 
 // ---- requests (request.c, event.c) ----
 
@@ -280,10 +288,18 @@ struct plim_engine {
     int ready_fd;
 };
 
+// How every start begins: reads the options, whose errors name the field, and makes an environment
+// with a host of its own, which the caller destroys. ret: the caller's place for the result.
+int plm_start_begin(const plim_engine_opts *opts, const void *ret, plim_engine_opts *ret_opts,
+                    struct plm_engine_env *ret_env, plim_error *err);
 // An engine in an environment of the caller's; plim_engine_free() destroys its host. On failure
 // that is left to the caller.
 int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opts *opts,
                          struct plim_engine **ret, plim_error *err);
+// A plan in such an environment; plim_plan_free() destroys its host. The core is made and
+// destroyed.
+int plm_plan_create_in(const struct plm_engine_env *env, const plim_engine_opts *opts,
+                       struct plim_plan **ret, plim_error *err);
 // Takes in what was submitted and cancelled, and runs one step. Returns whether there was work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);
 // Ends a request: its sequences leave, its last event is DONE. error may be NULL.
@@ -318,6 +334,11 @@ void plm_pressure_step(struct plim_engine *engine, int64_t now_ns);
 
 void plm_ready_push(struct plim_request *request);
 void plm_ready_remove(struct plim_request *request);
+
+// ---- plans (plan.c) ----
+
+// The plan of a core that is ready, as JSON or as a table.
+void plm_core_write_plan(const struct plm_core *core, bool json, struct plm_buf *buf);
 
 // ---- text and results at the public API ----
 

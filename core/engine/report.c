@@ -131,95 +131,7 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
     memcpy(ret, &m, m.struct_size < sizeof(m) ? m.struct_size : sizeof(m));
 }
 
-// ---- plan ----
-
-struct plim_plan {
-    struct plm_host *host;
-    struct plm_buf json;
-    struct plm_buf table;
-};
-
-static void write_plan(const struct plm_core *core, bool json, struct plm_buf *buf)
-{
-    struct plm_ledger_stats ledger;
-    struct plm_report_head head;
-    plm_ledger_read(core->ledger, &ledger);
-    plm_core_report_head(core, &ledger, &head);
-    if (json)
-        plm_report_plan_json(buf, &head, &core->profile.plan, &core->profile);
-    else
-        plm_report_plan_table(buf, &head, &core->profile.plan, &core->profile);
-}
-
-static int make_plan(struct plm_host *host, const plim_engine_opts *opts, plim_plan *plan,
-                     plim_error *err)
-{
-    struct plm_core *core;
-    struct plm_error why = {0};
-    const struct plm_engine_env env = {.host = host};
-    int r = plm_core_create(&env, opts, &core, &why);
-    if (r != PLM_OK)
-        return plm_error_out(err, r, &why);
-    write_plan(core, true, &plan->json);
-    write_plan(core, false, &plan->table);
-    plm_core_destroy(core);
-    if (plan->json.failed || plan->table.failed)
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
-    return PLIM_OK;
-}
-
-int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err)
-{
-    plim_engine_opts o;
-    int r = plm_opts_read(opts, &o, err);
-    if (r != PLIM_OK)
-        return r;
-    if (ret == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the plan");
-    // The limit holds from READY on. Before, it is compared with what the start needs, so that the
-    // answer can name a limit that works.
-    struct plm_host *host = plm_host_create(0);
-    plim_plan *plan = host != NULL ? plm_calloc(host, PLM_HOST_OTHER, 1, sizeof(*plan)) : NULL;
-    if (plan == NULL) {
-        plm_host_destroy(host);
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a plan");
-    }
-    plan->host = host;
-    plm_buf_init(&plan->json, host, PLM_HOST_OTHER);
-    plm_buf_init(&plan->table, host, PLM_HOST_OTHER);
-    r = make_plan(host, &o, plan, err);
-    if (r != PLIM_OK) {
-        plim_plan_free(plan);
-        return r;
-    }
-    *ret = plan;
-    return PLIM_OK;
-}
-
-void plim_plan_free(plim_plan *plan)
-{
-    if (plan == NULL)
-        return;
-    struct plm_host *host = plan->host;
-    plm_buf_finish(&plan->json);
-    plm_buf_finish(&plan->table);
-    plm_free(host, plan);
-    plm_host_destroy(host);
-}
-
-int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need)
-{
-    if (plan == NULL)
-        return PLIM_ERR_INVALID;
-    return plm_text_out(plan->json.data, plan->json.len, out, cap, need);
-}
-
-int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_t *need)
-{
-    if (plan == NULL)
-        return PLIM_ERR_INVALID;
-    return plm_text_out(plan->table.data, plan->table.len, out, cap, need);
-}
+// ---- plan and memory ----
 
 static int buf_out(struct plm_buf *buf, char *out, size_t cap, size_t *need)
 {
@@ -234,7 +146,7 @@ static int engine_plan(const plim_engine *engine, bool json, char *out, size_t c
     if (engine == NULL)
         return PLIM_ERR_INVALID;
     plm_buf_init(&buf, engine->core->host, PLM_HOST_OTHER);
-    write_plan(engine->core, json, &buf);
+    plm_core_write_plan(engine->core, json, &buf);
     return buf_out(&buf, out, cap, need);
 }
 
@@ -247,8 +159,6 @@ int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, siz
 {
     return engine_plan(engine, false, out, cap, need);
 }
-
-// ---- memory ----
 
 int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
 {

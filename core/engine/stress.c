@@ -342,18 +342,15 @@ static int host_logits(struct plm_core *core, struct plm_error *err)
 #define OTHER_SLABS 16u
 
 // Slabs that the driver still gives for the KV pool; 0 would mean no limit.
-static uint32_t slabs_left(const struct plm_core *core)
+static uint32_t slabs_left(const struct plm_caps *caps, uint64_t used)
 {
-    struct plm_device_counters c;
-    uint64_t most = plm_device_caps(core->device)->max_slabs;
-    plm_device_counters(core->device, &c);
-    uint64_t used = c.allocs - c.frees + OTHER_SLABS;
-    return most > used ? (uint32_t)(most - used) : 1;
+    used += OTHER_SLABS;
+    return caps->max_slabs > used ? (uint32_t)(caps->max_slabs - used) : 1;
 }
 
-static void profile_opts(struct plm_core *core, struct plm_profile_opts *ret)
+void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *caps,
+                           uint64_t slabs_used, struct plm_profile_opts *ret)
 {
-    const struct plm_caps *caps = plm_device_caps(core->device);
     const struct plm_model_facts *facts = plm_model_facts(core->model);
     const plim_engine_opts *o = &core->opts;
     *ret = (struct plm_profile_opts){
@@ -369,7 +366,7 @@ static void profile_opts(struct plm_core *core, struct plm_profile_opts *ret)
                         .max_context = o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train},
                .block_bytes = (int64_t)plm_kv_block_bytes(&facts->groups[0]),
                .max_slab_bytes = (int64_t)caps->max_slab_bytes,
-               .max_slabs = slabs_left(core),
+               .max_slabs = slabs_left(caps, slabs_used),
                .prefix_cache_blocks = o->prefix_cache ? PLM_PLAN_UNKNOWN : 0,
                .pinned_tokens = (int64_t)o->max_total_tokens},
         .cost = plm_model_cost_table(core->model),
@@ -377,6 +374,13 @@ static void profile_opts(struct plm_core *core, struct plm_profile_opts *ret)
         .log = &core->log,
         .prove_full = o->prove_full != 0,
         .host_pays = caps->unified};
+}
+
+static void profile_opts(const struct plm_core *core, struct plm_profile_opts *ret)
+{
+    struct plm_device_counters c;
+    plm_device_counters(core->device, &c);
+    plm_core_profile_opts(core, plm_device_caps(core->device), c.allocs - c.frees, ret);
 }
 
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err)

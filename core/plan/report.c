@@ -153,6 +153,14 @@ static void phase_peaks(struct plm_buf *buf, const struct plm_ledger_stats *ledg
     close_with(buf, '}');
 }
 
+static void weights(struct plm_buf *buf, const struct plm_report_head *head)
+{
+    open_object(buf, "weights");
+    for (uint32_t i = 0; i < head->n_weights; i++)
+        integer(buf, head->weights[i].name, head->weights[i].bytes);
+    close_with(buf, '}');
+}
+
 static void evidence(struct plm_buf *buf, const struct plm_profile *profile)
 {
     open_object(buf, "evidence");
@@ -194,6 +202,7 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
     text(buf, "object", "plan");
     text(buf, "model", head->model);
     text(buf, "build", head->build);
+    boolean(buf, "dry", head->dry);
     open_object(buf, "device");
     text(buf, "id", head->device_id);
     text(buf, "name", head->device_name);
@@ -203,8 +212,11 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
     formula(buf, "plan", plan);
     if (head->ledger != NULL) {
         by_class(buf, "by_class", head->ledger);
-        phase_peaks(buf, head->ledger);
+        if (!head->dry)
+            phase_peaks(buf, head->ledger);
     }
+    if (head->n_weights > 0)
+        weights(buf, head);
     if (profile != NULL)
         evidence(buf, profile);
     close_with(buf, '}');
@@ -359,6 +371,12 @@ static void resident_rows(struct plm_buf *buf, const struct plm_report_head *hea
         char label[40] = "    ";
         strncat(label, plm_mem_class_name((enum plm_mem_class)i), sizeof(label) - 5);
         row(buf, label, held, "");
+        for (uint32_t w = 0; i == PLM_MEM_WEIGHTS && w < head->n_weights; w++) {
+            char of[40] = "        ";
+            strncat(of, head->weights[w].name, sizeof(of) - 9);
+            if (head->weights[w].bytes > 0)
+                row(buf, of, head->weights[w].bytes, "");
+        }
     }
     if (plan->in.unified)
         row(buf, "- host budget, page tables", plan->host, "");
@@ -421,4 +439,6 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
                    caps->max_context, caps->max_sequences, caps->batch_max_tokens);
     if (profile != NULL)
         evidence_rows(buf, profile);
+    if (head->dry)
+        plm_buf_append_str(buf, "  a dry run: nothing was loaded or measured\n");
 }

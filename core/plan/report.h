@@ -14,6 +14,14 @@
 #include "core/plan/plan.h"
 #include "core/plan/profile.h"
 
+#define PLM_REPORT_WEIGHTS_MAX 8
+
+// Weights of one use ("attention").
+struct plm_report_weights {
+    const char *name;
+    int64_t bytes;
+};
+
 // What the plan was made for; strings may be NULL.
 struct plm_report_head {
     const char *model;
@@ -23,6 +31,9 @@ struct plm_report_head {
     const char *device_uuid;
     const char *isa;
     const struct plm_ledger_stats *ledger; // phase peaks and bytes by class; may be NULL
+    struct plm_report_weights weights[PLM_REPORT_WEIGHTS_MAX];
+    uint32_t n_weights;
+    bool dry; // planned without the device: there are no phases and no evidence
 };
 
 // profile may be NULL (a dry run: no evidence).
