@@ -241,6 +241,13 @@ struct plm_gather_args {
     uint32_t n;
 };
 
+// dst[i] = src[i] for words of 32 bits; the ranges do not overlap. Moves KV blocks between slabs.
+struct plm_copy_args {
+    uint64_t src;
+    uint64_t dst;
+    uint64_t n_words;
+};
+
 // Writes words of 32 bits that depend on their address, and checks them: how validation touches
 // every slab. verify adds the number of wrong words to *count.
 struct plm_fill_args {

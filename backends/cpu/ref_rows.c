@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference: get_rows, gather, add, fill, verify.
+// Reference: get_rows, gather, add, copy, fill, verify.
 #include "backends/cpu/fn.h"
 #include "backends/cpu/layout.h"
 #include "backends/cpu/rows.h"
 
-#define FILL_UNIT_WORDS 262144u // as ops.def says
+#define UNIT_WORDS 262144u // of copy, fill and verify, as ops.def says
 
 void PLM_CPU_FN(get_rows)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
@@ -44,6 +44,17 @@ void PLM_CPU_FN(add)(const void *args, uint32_t begin, uint32_t end, void *scrat
         PLM_PTR(float, a->dst)[i] = PLM_PTR(const float, a->a)[i] + PLM_PTR(const float, a->b)[i];
 }
 
+void PLM_CPU_FN(copy)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_copy_args *a = args;
+    uint64_t first = (uint64_t)begin * UNIT_WORDS, last = (uint64_t)end * UNIT_WORDS;
+    last = last < a->n_words ? last : a->n_words;
+    if (first < last)
+        memcpy(PLM_PTR(uint32_t, a->dst) + first, PLM_PTR(const uint32_t, a->src) + first,
+               (last - first) * 4);
+}
+
 // Differs between neighbouring words, between places 2^32 words apart and between seeds.
 static inline uint32_t fill_word(uint64_t address, uint32_t seed)
 {
@@ -54,9 +65,9 @@ void PLM_CPU_FN(fill)(const void *args, uint32_t begin, uint32_t end, void *scra
 {
     (void)scratch;
     const struct plm_fill_args *a = args;
-    uint64_t last = (uint64_t)end * FILL_UNIT_WORDS;
+    uint64_t last = (uint64_t)end * UNIT_WORDS;
     last = last < a->n_words ? last : a->n_words;
-    for (uint64_t i = (uint64_t)begin * FILL_UNIT_WORDS; i < last; i++)
+    for (uint64_t i = (uint64_t)begin * UNIT_WORDS; i < last; i++)
         PLM_PTR(uint32_t, a->dst)[i] = fill_word(a->dst + i * 4, a->seed);
 }
 
@@ -64,10 +75,10 @@ void PLM_CPU_FN(verify)(const void *args, uint32_t begin, uint32_t end, void *sc
 {
     (void)scratch;
     const struct plm_verify_args *a = args;
-    uint64_t last = (uint64_t)end * FILL_UNIT_WORDS;
+    uint64_t last = (uint64_t)end * UNIT_WORDS;
     uint32_t wrong = 0;
     last = last < a->n_words ? last : a->n_words;
-    for (uint64_t i = (uint64_t)begin * FILL_UNIT_WORDS; i < last; i++)
+    for (uint64_t i = (uint64_t)begin * UNIT_WORDS; i < last; i++)
         wrong += PLM_PTR(const uint32_t, a->src)[i] != fill_word(a->src + i * 4, a->seed);
     if (wrong != 0) // several threads may count at once
         __atomic_fetch_add(PLM_PTR(uint32_t, a->count), wrong, __ATOMIC_RELAXED);

@@ -303,6 +303,83 @@ static void slab_drop(struct plm_kv_pool *pool)
     pool->n_slabs--;
 }
 
+// ---- evacuation ----
+
+uint32_t plm_kv_pool_plan_moves(struct plm_kv_pool *pool, struct plm_kv_move *ret, uint32_t cap)
+{
+    uint32_t n = 0;
+    if (pool->n_slabs == 0)
+        return 0;
+    const uint32_t top = pool->n_slabs - 1, first = top * pool->slab_blocks;
+    for (uint32_t i = 0; i < pool->slabs[top].blocks && n < cap; i++) {
+        const struct block *from = &pool->blocks[first + i];
+        if (from->refs == 0 && !from->known)
+            continue;
+        // Free blocks come from the lowest slab, so if that is this one there are none below.
+        if (pool->free == pool->slabs[top].free)
+            break;
+        uint32_t to = free_pop(pool);
+        pool->blocks[to].refs = 1;
+        live(pool, 1);
+        ret[n++] = (struct plm_kv_move){.from = first + i, .to = to};
+    }
+    return n;
+}
+
+uint32_t plm_kv_moved_to(const struct plm_kv_move *moves, uint32_t n, uint32_t from)
+{
+    uint32_t lo = 0, hi = n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (moves[mid].from < from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < n && moves[lo].from == from ? moves[lo].to : NONE;
+}
+
+void plm_kv_pool_drop_moves(struct plm_kv_pool *pool, const struct plm_kv_move *moves, uint32_t n)
+{
+    while (n-- > 0) {
+        free_push(pool, moves[n].to);
+        live(pool, -1);
+    }
+}
+
+// Puts `to` where `from` stands in the list of cached blocks.
+static void lru_replace(struct plm_kv_pool *pool, uint32_t from, uint32_t to)
+{
+    struct block *block = &pool->blocks[to];
+    block->prev = pool->blocks[from].prev;
+    block->next = pool->blocks[from].next;
+    if (block->prev != NONE)
+        pool->blocks[block->prev].next = to;
+    else
+        pool->lru_first = to;
+    if (block->next != NONE)
+        pool->blocks[block->next].prev = to;
+    else
+        pool->lru_last = to;
+    pool->slabs[from / pool->slab_blocks].cached--;
+    pool->slabs[to / pool->slab_blocks].cached++;
+}
+
+void plm_kv_pool_move(struct plm_kv_pool *pool, const struct plm_kv_move *moves, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *from = &pool->blocks[moves[i].from], *to = &pool->blocks[moves[i].to];
+        to->refs = from->refs;
+        to->known = from->known;
+        if (from->refs == 0)
+            lru_replace(pool, moves[i].from, moves[i].to);
+        free_push(pool, moves[i].from);
+        live(pool, -1);
+    }
+    if (n > 0 && pool->hook.moved != NULL)
+        pool->hook.moved(pool->hook.ctx, moves, n);
+}
+
 static int shrink(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_failed_bytes)
 {
     while (pool->total > blocks) {

@@ -3,8 +3,8 @@
 // references) or cached (no reference, but the prefix index knows it; taken on demand, least
 // recently used first). Every call but format and resize is O(1) and takes no memory. One thread.
 //
-// Blocks are named by ids: slab = id / slab_blocks. Ids stay valid while their slab lives; device
-// addresses of blocks never move.
+// Blocks are named by ids: slab = id / slab_blocks. Ids stay valid while their slab lives, and the
+// device address of an id never changes; an evacuation gives a block another id.
 #ifndef PLM_KV_POOL_H
 #define PLM_KV_POOL_H
 
@@ -52,6 +52,23 @@ uint64_t plm_kv_pool_addr(const struct plm_kv_pool *pool, uint32_t block);
 // Drops at most n cached blocks, least recently used first; returns how many became free.
 uint32_t plm_kv_pool_drop_cached(struct plm_kv_pool *pool, uint32_t n);
 
+// Evacuation of the highest slab, between steps: plan, copy the contents, move.
+struct plm_kv_move {
+    uint32_t from, to;
+};
+// For at most cap blocks of the highest slab that hold something (used or cached), ascending by
+// `from`: takes free blocks of lower slabs to move them to. Fewer than cap: nothing else is to be
+// moved, or no lower slab has a free block. Returns how many.
+uint32_t plm_kv_pool_plan_moves(struct plm_kv_pool *pool, struct plm_kv_move *ret, uint32_t cap);
+// The contents were copied: each `to` takes over the references, the mark and the place among the
+// cached ones of its `from`, which becomes free. The prefix index follows through its hook; tables
+// of sequences are the caller's (plm_sched_moved).
+void plm_kv_pool_move(struct plm_kv_pool *pool, const struct plm_kv_move *moves, uint32_t n);
+// Where a block went, or PLM_KV_NO_BLOCK: it did not move. moves as planned.
+uint32_t plm_kv_moved_to(const struct plm_kv_move *moves, uint32_t n, uint32_t from);
+// They were not: the `to` are free again.
+void plm_kv_pool_drop_moves(struct plm_kv_pool *pool, const struct plm_kv_move *moves, uint32_t n);
+
 struct plm_kv_pool_stats {
     uint32_t total; // used + cached + free
     uint32_t used;
@@ -72,10 +89,12 @@ bool plm_kv_pool_slab(const struct plm_kv_pool *pool, uint32_t index, uint32_t *
                       uint32_t *ret_blocks);
 
 // For the prefix index alone: `format` sizes its tables with the pool's (an error leaves both as
-// they were), `evicted` is called before a cached block becomes free.
+// they were), `evicted` is called before a cached block becomes free, `moved` (may be NULL) when
+// contents got other ids.
 struct plm_kv_pool_hook {
     int (*format)(void *ctx, uint32_t max_blocks);
     void (*evicted)(void *ctx, uint32_t block);
+    void (*moved)(void *ctx, const struct plm_kv_move *moves, uint32_t n);
     void *ctx;
 };
 void plm_kv_pool_set_hook(struct plm_kv_pool *pool, const struct plm_kv_pool_hook *hook);

@@ -117,6 +117,40 @@ static void evicted(void *ctx, uint32_t block)
     prefix->stats.evicted++;
 }
 
+// Entries follow their blocks, and then their children's look up at them. The walk over all entries
+// is the price for not keeping lists of children; slabs are evacuated rarely.
+static void moved(void *ctx, const struct plm_kv_move *moves, uint32_t n)
+{
+    struct plm_prefix *prefix = ctx;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct entry *from = &prefix->entries[moves[i].from], *to = &prefix->entries[moves[i].to];
+        if (!from->known)
+            continue;
+        const uint32_t generation = to->generation;
+        uint32_t *at = &prefix->buckets[from->key.lo & prefix->mask];
+        while (*at != moves[i].from)
+            at = &prefix->entries[*at].next;
+        *at = moves[i].to;
+        *to = *from;
+        to->generation = generation;
+        from->known = false;
+        any = true;
+    }
+    for (uint32_t id = 0; any && id < prefix->max_blocks; id++) {
+        struct entry *entry = &prefix->entries[id];
+        if (!entry->known || entry->parent == NONE)
+            continue;
+        uint32_t to = plm_kv_moved_to(moves, n, entry->parent);
+        if (to == NONE || entry->parent_generation != prefix->entries[entry->parent].generation)
+            continue;
+        entry->parent = to;
+        entry->parent_generation = prefix->entries[to].generation;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        prefix->entries[moves[i].from].generation++;
+}
+
 // What a block follows.
 struct place {
     struct key key;  // of the parent, or the root
@@ -255,8 +289,9 @@ int plm_prefix_create(struct plm_host *host, struct plm_kv_pool *pool, uint64_t 
     prefix->host = host;
     prefix->pool = pool;
     prefix->seed = seed;
-    plm_kv_pool_set_hook(
-        pool, &(struct plm_kv_pool_hook){.format = format, .evicted = evicted, .ctx = prefix});
+    plm_kv_pool_set_hook(pool,
+                         &(struct plm_kv_pool_hook){
+                             .format = format, .evicted = evicted, .moved = moved, .ctx = prefix});
     *ret = prefix;
     return PLM_OK;
 }

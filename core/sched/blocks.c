@@ -67,6 +67,19 @@ static void set_block(struct plm_sched *s, const struct plm_seq *seq, uint32_t i
     plm_sched_table(s, seq->slot)[index] = plm_kv_pool_addr(s->pool, block);
 }
 
+void plm_sched_moved(struct plm_sched *s, const struct plm_kv_move *moves, uint32_t n)
+{
+    for (uint32_t slot = 0; n > 0 && slot < s->running; slot++) {
+        const struct plm_seq *seq = s->slots[slot];
+        const uint32_t *ids = plm_sched_ids(s, slot);
+        for (uint32_t b = 0; b < seq->n_blocks; b++) {
+            uint32_t to = plm_kv_moved_to(moves, n, ids[b]);
+            if (to != PLM_KV_NO_BLOCK)
+                set_block(s, seq, b, to);
+        }
+    }
+}
+
 // ---- entering and leaving ----
 
 static uint32_t take_computed(struct plm_sched *s, const struct plm_seq *seq, uint32_t *ids)

@@ -126,6 +126,8 @@ struct plm_seq *plm_sched_youngest(const struct plm_sched *sched);
 struct plm_seq *plm_sched_running_at(const struct plm_sched *sched, uint32_t i);
 // Gives a running sequence's blocks back and queues it for recompute.
 void plm_sched_preempt(struct plm_sched *sched, struct plm_seq *seq);
+// Blocks got other ids (plm_kv_pool_move): the tables of running sequences follow.
+void plm_sched_moved(struct plm_sched *sched, const struct plm_kv_move *moves, uint32_t n);
 void plm_sched_read(const struct plm_sched *sched, struct plm_sched_stats *ret);
 
 #endif

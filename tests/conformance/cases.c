@@ -395,6 +395,18 @@ static void make_gather(struct conf_case *c, struct conf_rng *rng)
     snprintf(c->label, sizeof c->label, "gather rows %u n %u", a.rows, a.n);
 }
 
+static void make_copy(struct conf_case *c, struct conf_rng *rng)
+{
+    struct plm_copy_args a = {.n_words = conf_range(rng, 1, 600000)};
+    conf_begin(c, PLM_OP_COPY, sizeof a);
+    uint32_t *src = conf_input(c, FIELD(copy, src), a.n_words * 4);
+    for (uint64_t i = 0; i < a.n_words; i++)
+        src[i] = conf_u32(rng);
+    conf_output(c, FIELD(copy, dst), a.n_words * 4);
+    set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "copy words %llu", (unsigned long long)a.n_words);
+}
+
 static void make_fill(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_fill_args a = {.n_words = conf_range(rng, 1, 600000), .seed = conf_u32(rng)};

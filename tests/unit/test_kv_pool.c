@@ -288,6 +288,76 @@ START_TEST(random_worlds_keep_the_sums)
 }
 END_TEST
 
+// Contents by block id, as a device would hold them, beside what each holder wrote.
+START_TEST(evacuations_keep_contents_and_holders)
+{
+    uint32_t content[72] = {0}, held[64], wrote[64], n = 0, given_back = 0;
+    plm_kv_pool_format(pool, 7, 64);
+    plm_kv_pool_resize(pool, 64, NULL);
+    for (uint32_t i = 1; i < 8000; i++) {
+        uint32_t out[4], counter[4] = {i, 0, 0, 0}, key[2] = {8, 2};
+        struct plm_kv_move moves[7];
+        plm_philox4x32(counter, key, out);
+        uint32_t pick = n > 0 ? out[1] % n : 0, m;
+        struct plm_kv_pool_stats before = stats(), after;
+        switch (out[0] % 8) {
+        case 0:
+        case 1:
+            m = plm_kv_pool_plan_moves(pool, moves, 1 + out[1] % 7);
+            for (uint32_t k = 0; k < m; k++) {
+                ck_assert_uint_eq(moves[k].from / 7, before.slabs - 1);
+                ck_assert_uint_lt(moves[k].to / 7, before.slabs - 1);
+                ck_assert(k == 0 || moves[k].from > moves[k - 1].from);
+                content[moves[k].to] = content[moves[k].from];
+            }
+            if (out[2] % 4 == 0) { // the copy failed
+                plm_kv_pool_drop_moves(pool, moves, m);
+                m = 0;
+            }
+            plm_kv_pool_move(pool, moves, m);
+            for (uint32_t k = 0; k < n; k++) {
+                uint32_t to = plm_kv_moved_to(moves, m, held[k]);
+                held[k] = to != NONE ? to : held[k];
+            }
+            after = stats();
+            ck_assert_uint_eq(after.used, before.used);
+            ck_assert_uint_eq(after.cached, before.cached);
+            if (before.total > 14)
+                plm_kv_pool_resize(pool, before.total - 7, NULL);
+            given_back += stats().total < before.total;
+            break;
+        case 2:
+            if (out[1] % 4 == 0)
+                plm_kv_pool_resize(pool, 64, NULL);
+            break;
+        case 3:
+        case 4:
+            if (n < 64 && (held[n] = plm_kv_pool_alloc(pool)) != NONE) {
+                content[held[n]] = wrote[n] = i;
+                n++;
+            }
+            break;
+        case 5:
+            if (n > 0)
+                plm_kv_pool_mark(pool, held[pick], true);
+            break;
+        default:
+            if (n > 0) {
+                plm_kv_pool_unref(pool, held[pick]);
+                n--;
+                held[pick] = held[n];
+                wrote[pick] = wrote[n];
+            }
+        }
+        for (uint32_t k = 0; k < n; k++)
+            ck_assert_uint_eq(content[held[k]], wrote[k]);
+    }
+    ck_assert_uint_gt(given_back, 50);
+    plm_kv_pool_release(pool, held, n);
+    ck_assert_uint_eq(stats().used, 0);
+}
+END_TEST
+
 START_TEST(each_host_allocation_may_fail)
 {
     for (uint64_t nth = 1; nth <= 2; nth++) {
@@ -343,6 +413,7 @@ int main(void)
     tcase_add_test(tc, a_short_slab_in_use_stays_alone);
     tcase_add_test(tc, cached_blocks_go_least_recent_first);
     tcase_add_test(tc, random_worlds_keep_the_sums);
+    tcase_add_test(tc, evacuations_keep_contents_and_holders);
     tcase_add_test(tc, each_host_allocation_may_fail);
     tcase_add_test(tc, each_device_allocation_may_fail);
     suite_add_tcase(suite, tc);

@@ -267,6 +267,70 @@ START_TEST(random_prompts_get_their_own_text)
 }
 END_TEST
 
+// Evacuates and gives back the highest slab; what used blocks moved to is put into `seqs`.
+static void give_back_slab(struct seq *seqs, int n_seqs)
+{
+    struct plm_kv_move moves[8];
+    struct plm_kv_pool_stats s;
+    plm_kv_pool_read(pool, &s);
+    uint32_t n = plm_kv_pool_plan_moves(pool, moves, 8);
+    plm_kv_pool_move(pool, moves, n);
+    for (int q = 0; q < n_seqs; q++) {
+        for (uint32_t b = 0; b < seqs[q].n; b++) {
+            uint32_t to = plm_kv_moved_to(moves, n, seqs[q].blocks[b]);
+            seqs[q].blocks[b] = to != NONE ? to : seqs[q].blocks[b];
+        }
+    }
+    ck_assert_int_eq(plm_kv_pool_resize(pool, s.total - 8, NULL), PLM_OK);
+    plm_kv_pool_read(pool, &s);
+    ck_assert_uint_eq(s.total % 8, 0);
+}
+
+START_TEST(moved_blocks_are_found_under_their_tokens)
+{
+    int32_t tokens[LEN];
+    struct seq filler, seqs[3], again;
+    count_up(tokens, LEN, 5000);
+    ck_assert(run(root, tokens, 36 * T, &filler)); // the others come to lie high
+    for (int q = 0; q < 3; q++) {
+        count_up(tokens, LEN, 0);
+        count_up(tokens + 4 * T, 5 * T, 100 * q); // a common start of four blocks
+        ck_assert(run(root, tokens, 9 * T, &seqs[q]));
+        ck_assert_uint_eq(seqs[q].hits, q == 0 ? 0 : 4);
+    }
+    plm_kv_pool_release(pool, filler.blocks, filler.n);
+    ck_assert_uint_eq(plm_kv_pool_drop_cached(pool, 36), 36);
+    plm_kv_pool_release(pool, seqs[2].blocks, seqs[2].n); // five of its blocks are cached
+    seqs[2].n = 0;
+    for (int i = 0; i < 5; i++)
+        give_back_slab(seqs, 3);
+    struct plm_kv_pool_stats s;
+    plm_kv_pool_read(pool, &s);
+    ck_assert_uint_eq(s.total, 24);
+    ck_assert_uint_eq(s.used, 14);
+    ck_assert_uint_eq(s.cached, 5);
+    for (int q = 0; q < 3; q++) {
+        count_up(tokens, LEN, 0);
+        count_up(tokens + 4 * T, 5 * T, 100 * q);
+        again.n = plm_prefix_take(prefix, root, tokens, 9 * T + 1, again.blocks, 20);
+        ck_assert_uint_eq(again.n, 9);
+        for (uint32_t b = 0; b < seqs[q].n; b++)
+            ck_assert_uint_eq(again.blocks[b], seqs[q].blocks[b]);
+        plm_kv_pool_release(pool, again.blocks, again.n);
+    }
+    // Ids that come back hold nothing: what was known under them is not found there.
+    ck_assert_int_eq(plm_kv_pool_resize(pool, 64, NULL), PLM_OK);
+    count_up(tokens, LEN, 9000);
+    ck_assert(run(root, tokens, 30 * T, &filler));
+    ck_assert_uint_eq(filler.hits, 0);
+    plm_kv_pool_release(pool, filler.blocks, filler.n);
+    for (int q = 0; q < 2; q++)
+        plm_kv_pool_release(pool, seqs[q].blocks, seqs[q].n);
+    plm_kv_pool_read(pool, &s);
+    ck_assert_uint_eq(s.used, 0);
+}
+END_TEST
+
 START_TEST(each_host_allocation_may_fail)
 {
     struct plm_prefix *other = NULL;
@@ -302,6 +366,7 @@ int main(void)
     tcase_add_test(tc, leaves_are_evicted_before_their_parents);
     tcase_add_test(tc, a_full_pool_goes_on_without_memory);
     tcase_add_test(tc, random_prompts_get_their_own_text);
+    tcase_add_test(tc, moved_blocks_are_found_under_their_tokens);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

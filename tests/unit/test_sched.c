@@ -104,7 +104,7 @@ struct world {
     uint32_t blocks;
     struct sim_seq *seqs;
     uint32_t n_seqs, n_done;
-    uint64_t steps, rows, cached;
+    uint64_t steps, rows, cached, evacuated;
 };
 
 static uint32_t draw(struct world *w, uint32_t below)
@@ -309,6 +309,49 @@ static bool step(struct world *w)
     return true;
 }
 
+// Moves what the highest slab holds to lower ones; true if it could then be given back. At least
+// `least` blocks stay.
+static bool give_back_slab(struct world *w, uint32_t least)
+{
+    struct plm_kv_move moves[3]; // a slab has 8 blocks: several rounds
+    struct plm_kv_pool_stats pool;
+    uint32_t n, first, blocks = 0;
+    plm_kv_pool_read(w->pool, &pool);
+    if (!plm_kv_pool_slab(w->pool, pool.slabs - 1, &first, &blocks) || pool.total - blocks < least)
+        return false;
+    while ((n = plm_kv_pool_plan_moves(w->pool, moves, 3)) > 0) {
+        if (draw(w, 10) == 0) { // the copy failed: nothing has changed
+            plm_kv_pool_drop_moves(w->pool, moves, n);
+            return false;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(place(plm_kv_pool_addr(w->pool, moves[i].to), 0),
+                   place(plm_kv_pool_addr(w->pool, moves[i].from), 0), BLOCK_BYTES);
+        plm_kv_pool_move(w->pool, moves, n);
+        plm_sched_moved(w->sched, moves, n);
+        for (uint32_t i = 0; i < n; i++) // who still looks there is found out
+            memset(place(plm_kv_pool_addr(w->pool, moves[i].from), 0), 0xEE, BLOCK_BYTES);
+        check_blocks(w);
+    }
+    ck_assert_int_eq(plm_kv_pool_resize(w->pool, pool.total - blocks, NULL), PLM_OK);
+    plm_kv_pool_read(w->pool, &pool);
+    w->blocks = pool.total;
+    return true;
+}
+
+static void resize_pool(struct world *w, uint32_t most, uint32_t least)
+{
+    if (draw(w, 2) == 0) {
+        while (draw(w, 3) != 0 && give_back_slab(w, least))
+            w->evacuated++;
+        return;
+    }
+    struct plm_kv_pool_stats pool;
+    ck_assert_int_eq(plm_kv_pool_resize(w->pool, most, NULL), PLM_OK);
+    plm_kv_pool_read(w->pool, &pool);
+    w->blocks = pool.total;
+}
+
 START_TEST(random_worlds)
 {
     struct world w;
@@ -339,6 +382,8 @@ START_TEST(random_worlds)
             if (!s->done)
                 end_seq(&w, s, true);
         }
+        if (draw(&w, 10) == 0)
+            resize_pool(&w, blocks, ctx / 16);
         bool ran = step(&w);
         idle = ran || request < requests ? 0 : idle + 1;
         if (idle > 1 && w.n_done < w.n_seqs)
