@@ -84,6 +84,8 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
         {"batch_max_tokens", in->caps.batch_max_tokens, 1, INT32_MAX},
         {"max_sequences", in->caps.max_sequences, 1, INT32_MAX},
         {"max_context", in->caps.max_context, 1, INT32_MAX},
+        {"state checkpoints", in->caps.state_checkpoints, 0, INT32_MAX},
+        {"state bytes", in->state_bytes, 0, PLM_PLAN_BLOCK_BYTES_MAX},
         {"block bytes", in->block_bytes, 1, PLM_PLAN_BLOCK_BYTES_MAX},
         {"largest slab", in->max_slab_bytes, 0, INT64_MAX},
         {"prefix cache blocks", in->prefix_cache_blocks, PLM_PLAN_UNKNOWN, PLM_POOL_BLOCKS_MAX},
@@ -246,62 +248,22 @@ int64_t plm_plan_shrink(const struct plm_plan *plan, int64_t failed_bytes, int64
     return plm_max_i64(0, plm_min_i64(plan->blocks - step, share));
 }
 
-// ---- other caps ----
-
-// Moves bytes of ours in or out of a snapshot: what is taken shows in every reading. Free may
-// become negative: foreign must stay what it was, and the budget then tells what is missing.
-static void take(struct plm_plan_input *in, int64_t bytes)
+int64_t plm_plan_arena_bytes(int64_t peak_live, int64_t peak_extent)
 {
-    in->O += bytes;
-    in->F -= bytes;
-    if (in->process_use != PLM_PLAN_UNKNOWN)
-        in->process_use = plm_max_i64(0, in->process_use + bytes);
-    for (uint32_t i = 0; i < in->n_cgroups; i++)
-        in->cgroups[i].current += bytes;
+    return peak_live + 2 * plm_max_i64(0, peak_extent - peak_live);
 }
 
-static int64_t workspace(const struct plm_plan_input *in, const struct plm_cost_table *table,
-                         const struct plm_plan_caps *caps)
+int plm_plan_check_peak(const struct plm_plan *plan, const char *phase, int64_t peak,
+                        struct plm_error *err)
 {
-    struct plm_shape shape = plm_caps_shape(caps);
-    int64_t bytes = plm_cost(table, &shape);
-    return bytes > PLM_PLAN_BYTES_MAX ? PLM_PLAN_BYTES_MAX : plm_round_up_i64(bytes, in->g);
-}
-
-int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
-                    const struct plm_plan_caps *caps, struct plm_plan *ret, struct plm_error *err)
-{
-    struct plm_plan_input other = *in;
-    other.caps = *caps;
-    take(&other, workspace(in, table, caps) - workspace(in, table, &in->caps));
-    return plm_plan_compute(&other, ret, err);
-}
-
-void plm_plan_estimate(struct plm_plan_input *in, const struct plm_cost_table *table,
-                       const struct plm_plan_estimate *estimate)
-{
-    int64_t bytes = plm_round_up_i64(estimate->weight_bytes, in->g) +
-                    plm_round_up_i64(estimate->other_bytes, in->g);
-    take(in, bytes + workspace(in, table, &in->caps));
-}
-
-uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table)
-{
-    // Monotone: a shorter context needs fewer blocks and less workspace. Searched in blocks.
-    uint32_t lo = 0, hi = in->caps.max_context / PLM_KV_BLOCK_TOKENS;
-    struct plm_plan plan;
-    if (plm_plan_replan(in, table, &in->caps, &plan, NULL) == PLM_OK &&
-        plm_plan_enough(&plan, NULL) && plm_plan_one_finishes(&plan))
-        return in->caps.max_context;
-    while (lo < hi) {
-        uint32_t mid = lo + (hi - lo + 1) / 2;
-        struct plm_plan_caps caps = in->caps;
-        caps.max_context = mid * PLM_KV_BLOCK_TOKENS;
-        if (plm_plan_replan(in, table, &caps, &plan, NULL) == PLM_OK &&
-            plm_plan_enough(&plan, NULL) && plm_plan_one_finishes(&plan))
-            lo = mid;
-        else
-            hi = mid - 1;
+    if (peak <= plan->room)
+        return PLM_OK;
+    plm_fail(err, PLM_ERR_OUT_OF_DEVICE,
+             "%s took %lld bytes at its peak, but the room by %s is %lld bytes", phase,
+             (long long)peak, plm_plan_term_name(plan->room_binds), (long long)plan->room);
+    if (err != NULL) {
+        err->needed_bytes = peak;
+        err->limit_bytes = plan->room;
     }
-    return lo * PLM_KV_BLOCK_TOKENS;
+    return PLM_ERR_OUT_OF_DEVICE;
 }

@@ -38,6 +38,8 @@ struct plm_plan_caps {
     uint32_t batch_max_tokens; // rows of one step
     uint32_t max_sequences;    // sequences of one step, and its logits rows
     uint32_t max_context;      // tokens of one request
+    // Hybrid models: recurrent states kept for cached prefixes, beside one per sequence; else 0.
+    uint32_t state_checkpoints;
 };
 
 struct plm_plan_cgroup {
@@ -67,6 +69,7 @@ struct plm_plan_input {
     double memory_fraction; // 0 < f <= 1
     // The pool.
     struct plm_plan_caps caps;
+    int64_t state_bytes;         // of one recurrent state (its pool is in O already); else 0
     int64_t block_bytes;         // of the full-attention group
     int64_t max_slab_bytes;      // of the driver; 0: no limit
     uint32_t max_slabs;          // of the driver; 0: no limit
@@ -134,13 +137,28 @@ bool plm_plan_one_finishes(const struct plm_plan *plan);
 // failed submit or LOST); min(blocks - ceil((missing + slab) / block bytes), floor(0.95 x blocks)).
 int64_t plm_plan_shrink(const struct plm_plan *plan, int64_t failed_bytes, int64_t free_bytes);
 
-// The same snapshot with other caps: the workspace in O changes by what cost() says, in units of g.
-// Pure; how suggestions are verified.
+// Bytes that an arena needs which hands out and takes back at run time (encoder outputs, adapters):
+// what was live at its peak under mixed load, and twice what the holes between live ranges took
+// then, since another mix may leave other holes. extent >= live.
+int64_t plm_plan_arena_bytes(int64_t peak_live, int64_t peak_extent);
+// A phase that is over when serving begins (load, tuning, graph capture) is no term of the sum, but
+// its peak must have had room. PLM_OK, or OUT_OF_DEVICE with both numbers.
+int plm_plan_check_peak(const struct plm_plan *plan, const char *phase, int64_t peak,
+                        struct plm_error *err);
+// Bytes of the pool of recurrent states under these caps, in units of g.
+int64_t plm_plan_state_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps);
+
+// The same snapshot with other caps: the workspace in O changes by what cost() says and the pool of
+// states with the sequences, in units of g. Pure; how suggestions are verified.
 int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
                     const struct plm_plan_caps *caps, struct plm_plan *ret, struct plm_error *err);
 // The largest max_context, a multiple of 16 and at most that of the input, for which a replan has
 // the blocks of one whole request and one block per sequence; 0: none.
 uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table);
+// Caps at most those of the input for which the same holds: the context is lowered, and before it,
+// where a model keeps recurrent states, their checkpoints and then the sequences. False: none.
+bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                       struct plm_plan_caps *ret);
 
 // Values that were re-planned and start; 0: no value of this knob alone helps. Each is lower than
 // what was asked for, but for memory_limit, memory_fraction, and max_total_tokens where fewer

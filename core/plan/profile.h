@@ -53,6 +53,13 @@ struct plm_stress_reading {
     struct plm_plan_cgroup cgroups[PLM_PLAN_CGROUPS_MAX];
 };
 
+// Most bytes of ours in the phases that end before serving begins; 0: nothing was done in it.
+struct plm_stress_peaks {
+    int64_t load, tune, capture;
+};
+
+#define PLM_RANK_GONE INT64_MIN // of min_of_ranks: a rank ended without a word
+
 // Codes: PLM_OK, OUT_OF_DEVICE, LOST, or anything else, which ends the loop. Entries marked
 // optional may be NULL.
 struct plm_stress_ops {
@@ -70,7 +77,8 @@ struct plm_stress_ops {
     int (*ballast)(void *ctx, int64_t bytes);
     int (*empty_cache)(void *ctx);
     // Takes the workspace for these caps, plm_cost of plm_caps_shape, in place of what there was.
-    // The first call of the loop; later ones lower the caps.
+    // The first call of the loop; later ones lower the caps. Hybrid models: and the pool of states,
+    // plm_plan_state_pool.
     int (*set_caps)(void *ctx, const struct plm_plan_caps *caps);
     // Seals the device; the last call of a loop that succeeds.
     void (*seal)(void *ctx);
@@ -80,11 +88,15 @@ struct plm_stress_ops {
     void (*watch)(void *ctx, bool on, int64_t *ret_peak);
     // Optional: closes, reopens and reloads after LOST, with the pool empty and no ballast.
     int (*reopen)(void *ctx, struct plm_error *err);
-    // Optional, several ranks: the smallest of all ranks' values.
+    // Optional, several ranks: waits for all of them and returns the smallest of their values, or
+    // PLM_RANK_GONE where one will never come (then always, without waiting). All ranks run the
+    // loop with the same options and call it equally often.
     int64_t (*min_of_ranks)(void *ctx, int64_t value);
     // Optional: encoders' worst case, alone or beside a decode; graph capture of the fixed buckets.
     int (*encode)(void *ctx, bool beside_decode, struct plm_error *err);
     int (*capture)(void *ctx, struct plm_error *err);
+    // Optional: the peaks of the phases that are checks of their own.
+    void (*phase_peaks)(void *ctx, struct plm_stress_peaks *ret);
     // Optional: stage ("probe", "stress", "resize", "validate", "ready"), done of total.
     void (*progress)(void *ctx, const char *stage, uint64_t done, uint64_t total);
 };
@@ -102,6 +114,9 @@ struct plm_profile_opts {
     // CPU, where no driver can grow behind a forward: without prove_full passes run few layers, the
     // cold pass leaves out those at full context, and chunks there keep to PLM_PROFILE_WORK.
     bool host_pays;
+    // The plan that an earlier start under the same key proved, or NULL: taken without stress where
+    // there is room for it now, and validated once. Where that fails, the whole loop runs.
+    const struct plm_profile *certified;
 };
 
 // Rows x context of a chunk at full context where host_pays: 512 rows at 8,192. Beyond it a start
@@ -129,6 +144,7 @@ struct plm_profile {
     bool settled;      // they became so
     bool context_lowered;
     uint32_t asked_context; // before it was lowered
+    bool certified;         // the size of an earlier start, validated by this one
     int64_t not_returned;   // most bytes that a release did not bring back at the driver
     int64_t stress_ns, validate_ns, total_ns;
     uint32_t n_passes;
@@ -147,7 +163,9 @@ int plm_profile_foresee(const struct plm_profile_opts *opts,
                         const struct plm_stress_reading *reading, int64_t weight_bytes,
                         struct plm_error *err);
 // Runs the loop. On failure the pool is empty, no ballast is held, nothing is sealed, and err has
-// one message that names each knob with a value that was re-planned.
+// one message that names each knob with a value that was re-planned, or tried where the device
+// gives less than it says. With several ranks all end well, with one size and the same caps, or
+// none does.
 int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress_ops *ops,
                     struct plm_profile *ret, struct plm_error *err);
 

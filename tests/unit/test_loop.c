@@ -183,7 +183,7 @@ static int start(struct rig *rig, struct plm_sim_opts *sim, struct plm_profile *
                .withheld = (int64_t)caps->withheld_bytes,
                .unified = caps->unified,
                .memory_fraction = 1,
-               .caps = {512, 16, 65536},
+               .caps = {512, 16, 65536, 0},
                .block_bytes = BLOCK,
                .max_slab_bytes = (int64_t)caps->max_slab_bytes,
                .max_slabs = caps->max_slabs - 3, // weights, workspace, ballast

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps 5 and 6 of the loop: the pool at its planned size beside the ballast, the validation, and
+// what follows where it fails.
+#include <stdio.h>
+
+#include "core/base/checked.h"
+#include "core/plan/profile_impl.h"
+#include "kernels/abi.h"
+
+#define MIB (INT64_C(1) << 20)
+
+// ---- resize ----
+
+// The plan for fewer blocks; a context that no longer fits is lowered with them.
+static int settle_for(struct plm_loop *l, struct plm_plan *plan, int64_t blocks,
+                      enum plm_plan_term why)
+{
+    plm_plan_set_blocks(plan, blocks, why);
+    if (plan->blocks < plm_loop_least_blocks(l))
+        return PLM_ERR_OUT_OF_DEVICE;
+    if (plm_plan_one_finishes(plan))
+        return PLM_OK;
+    struct plm_plan lower;
+    struct plm_plan_caps caps = plan->in.caps;
+    caps.max_context = (uint32_t)plan->blocks * PLM_KV_BLOCK_TOKENS;
+    int r = plm_plan_replan(&plan->in, l->opts->cost, &caps, &lower, l->err);
+    if (r == PLM_OK)
+        r = l->ops->set_caps(l->ops->ctx, &caps);
+    if (r != PLM_OK)
+        return r;
+    lower.slabs = plan->slabs;
+    plm_plan_set_blocks(&lower, blocks, why);
+    l->in = lower.in;
+    *plan = lower;
+    return PLM_OK;
+}
+
+// Takes the ballast, giving back slabs until it fits.
+static int take_ballast(struct plm_loop *l, const struct plm_plan *plan)
+{
+    struct plm_plan_input now = l->in;
+    for (;;) {
+        int r = l->ops->ballast(l->ops->ctx, plan->ballast);
+        if (!plm_loop_no_room(r))
+            return r;
+        uint32_t step = plan->slabs.slab_blocks;
+        if (plm_loop_pinned(l) || l->blocks < step + plm_loop_least_blocks(l)) {
+            l->failed_bytes = plan->ballast;
+            l->failed_free = plm_loop_read(l, &now) == PLM_OK ? now.F : 0;
+            return PLM_ERR_OUT_OF_DEVICE;
+        }
+        r = plm_loop_pool_resize(l, l->blocks - step);
+        if (r != PLM_OK && !plm_loop_no_room(r))
+            return r;
+    }
+}
+
+static int resize(struct plm_loop *l, struct plm_plan *plan)
+{
+    plm_loop_progress(l, "resize", 0, 1);
+    l->failed_bytes = l->failed_free = 0;
+    int64_t agreed = plm_loop_min(l, plan->blocks);
+    if (agreed < plan->blocks)
+        plm_plan_set_blocks(plan, agreed, PLM_TERM_RANKS);
+    int r = plm_loop_pool_take(l, &plan->slabs, (uint32_t)plan->blocks);
+    if (r == PLM_OK && plm_loop_pinned(l) && l->blocks < plan->blocks)
+        r = PLM_ERR_OUT_OF_DEVICE;
+    if (r == PLM_OK)
+        r = take_ballast(l, plan);
+    if ((r = plm_loop_agree(l, r)) == PLM_OK) {
+        // What the device really gave to the one that got least.
+        agreed = plm_loop_min(l, l->blocks);
+        if (agreed < l->blocks)
+            r = plm_loop_pool_resize(l, (uint32_t)agreed);
+        if (r == PLM_OK && l->blocks < plan->blocks)
+            r = settle_for(l, plan, l->blocks, PLM_TERM_RESIZE);
+        r = plm_loop_agree(l, r);
+    }
+    plm_loop_progress(l, "resize", 1, 1);
+    return r;
+}
+
+// ---- validate ----
+
+static int validate_once(struct plm_loop *l)
+{
+    static const enum plm_stress_kind kinds[] = {PLM_STRESS_PREFILL, PLM_STRESS_FULL_CHUNK,
+                                                 PLM_STRESS_FULL_DECODE};
+    l->done = 0;
+    l->total = 1 + sizeof(kinds) / sizeof(*kinds);
+    int r = plm_loop_agree(l, l->ops->kv_verify(l->ops->ctx, l->err));
+    plm_loop_advance(l, "validate");
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && r == PLM_OK; i++)
+        r = plm_loop_pass(l, kinds[i], 0, true);
+    return r;
+}
+
+// ---- shrink ----
+
+// Gives blocks back and checks that the driver's free rose by what was released: *ret_lacking bytes
+// did not come back.
+static int release_to(struct plm_loop *l, int64_t blocks, int64_t *ret_lacking)
+{
+    struct plm_plan_input before = l->in, after = l->in;
+    int64_t lacking = 0;
+    int r = plm_loop_read(l, &before);
+    if (r == PLM_OK)
+        r = l->ops->ballast(l->ops->ctx, 0);
+    if (r == PLM_OK && blocks < l->blocks)
+        r = plm_loop_pool_resize(l, (uint32_t)blocks);
+    if (r == PLM_OK)
+        r = l->ops->empty_cache(l->ops->ctx);
+    for (int i = 0; i < PLM_PROFILE_READS && r == PLM_OK; i++) {
+        r = plm_loop_read(l, &after);
+        lacking = (before.O - after.O) - (after.F - before.F);
+        if (lacking < l->in.g)
+            break;
+        plm_loop_pause(l);
+    }
+    *ret_lacking = lacking < l->in.g ? 0 : lacking;
+    return r;
+}
+
+// After a failed validation: a smaller plan, agreed by all ranks. A pinned size is kept; it gets
+// here with a device that was lost.
+static int shrink(struct plm_loop *l, struct plm_plan *plan, int status)
+{
+    int64_t lacking = 0;
+    int64_t blocks = plm_plan_shrink(plan, l->failed_bytes, l->failed_free);
+    blocks = plm_loop_min(l, plm_loop_pinned(l) ? plan->blocks : blocks);
+    if (blocks < plm_loop_least_blocks(l))
+        return PLM_ERR_OUT_OF_DEVICE;
+    int r = status == PLM_ERR_LOST ? plm_loop_reopen(l)
+                                   : plm_loop_agree(l, release_to(l, blocks, &lacking));
+    if (r != PLM_OK || plm_loop_pinned(l))
+        return r;
+    if (lacking > 0) {
+        // Somebody else has it, or the driver keeps it: it is not there to be planned with.
+        l->res->not_returned = plm_max_i64(l->res->not_returned, lacking);
+        plm_logf(l->opts->log, PLM_LOG_WARN, "%lld bytes that were released did not come back",
+                 (long long)lacking);
+        blocks -= (int64_t)plm_div_ceil((uint64_t)lacking, (uint64_t)plan->in.block_bytes);
+    }
+    blocks = plm_loop_min(l, plm_max_i64(0, blocks));
+    return plm_loop_agree(l, settle_for(l, plan, blocks, PLM_TERM_SHRINK));
+}
+
+// ---- what starts on a device that gives less than it says ----
+
+// Runs the loop with other options, as a start would; everything is given back after it.
+static bool starts(struct plm_loop *l, const struct plm_plan_input *in, struct plm_plan *ret)
+{
+    struct plm_profile_opts opts = *l->opts;
+    struct plm_profile res = {0};
+    struct plm_loop trial = {.opts = &opts,
+                             .ops = l->ops,
+                             .res = &res,
+                             .in = *in,
+                             .peak = -1,
+                             .calls = l->calls,
+                             .trial = true};
+    opts.in = *in;
+    l->ops->ballast(l->ops->ctx, 0);
+    plm_loop_pool_resize(l, 0);
+    int r = plm_loop_whole(&trial, ret);
+    l->ops->ballast(l->ops->ctx, 0);
+    plm_loop_pool_resize(l, 0);
+    return plm_loop_agree(l, r) == PLM_OK;
+}
+
+// The caps as they are, with as many blocks as the stress ran with, or with one per sequence.
+static bool find_size(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
+{
+    const int64_t sizes[] = {plm_loop_min(l, l->res->probe_blocks), failed->in.caps.max_sequences};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        struct plm_plan_input in = l->opts->in;
+        if (sizes[i] >= failed->blocks || sizes[i] < failed->in.caps.max_sequences)
+            continue;
+        in.pinned_tokens = sizes[i] * PLM_KV_BLOCK_TOKENS;
+        in.caps.max_context = (uint32_t)plm_min_i64(in.caps.max_context, in.pinned_tokens);
+        if (starts(l, &in, ret))
+            return true;
+    }
+    return false;
+}
+
+// One sequence, a small batch, and the longest context that starts, halved from what was planned.
+static bool find_caps(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
+{
+    struct plm_plan_input in = l->opts->in;
+    in.caps.max_sequences = 1;
+    in.caps.state_checkpoints = 0;
+    in.caps.batch_max_tokens = (uint32_t)plm_min_i64(32, in.caps.batch_max_tokens);
+    for (uint32_t context = failed->in.caps.max_context; context >= PLM_KV_BLOCK_TOKENS;
+         context /= 2) {
+        in.caps.max_context = context / PLM_KV_BLOCK_TOKENS * PLM_KV_BLOCK_TOKENS;
+        if (starts(l, &in, ret))
+            return true;
+    }
+    return false;
+}
+
+// The fraction of the budget, in hundredths, that holds no more blocks than were proved; 0: none.
+static double find_fraction(struct plm_loop *l, const struct plm_plan *failed,
+                            const struct plm_plan *proved)
+{
+    struct plm_plan_input in = l->opts->in;
+    struct plm_plan plan;
+    if (failed->budget <= 0 || plm_loop_pinned(l))
+        return 0;
+    double share = (double)proved->kv_bytes / (double)failed->budget * in.memory_fraction;
+    double fraction = (double)plm_loop_min(l, (int64_t)(share * 100)) / 100;
+    in.memory_fraction = fraction;
+    return fraction > 0 && starts(l, &in, &plan) ? fraction : 0;
+}
+
+// Writes the options that start here, and the bytes that they take.
+static bool find_knobs(struct plm_loop *l, const struct plm_plan *failed, char *out, size_t cap,
+                       struct plm_plan *ret)
+{
+    const uint32_t asked = l->opts->in.caps.max_context;
+    if (find_size(l, failed, ret)) {
+        const double fraction = find_fraction(l, failed, ret);
+        int n = snprintf(out, cap, "this starts: --max-total-tokens %lld",
+                         (long long)ret->in.pinned_tokens);
+        if (ret->in.pinned_tokens < asked)
+            n +=
+                snprintf(out + n, cap - (size_t)n, " with --ctx-size %u", ret->in.caps.max_context);
+        if (fraction > 0)
+            snprintf(out + n, cap - (size_t)n, "; so does --memory-fraction %.2f", fraction);
+        return true;
+    }
+    if (!find_caps(l, failed, ret))
+        return false;
+    snprintf(out, cap, "this starts: --ctx-size %u with --parallel 1 and -b %u",
+             ret->in.caps.max_context, ret->in.caps.batch_max_tokens);
+    return true;
+}
+
+int plm_loop_fail_by_trial(struct plm_loop *l, const struct plm_plan *failed, const char *what)
+{
+    struct plm_plan proved = {0};
+    char knobs[160] = "no --ctx-size, --parallel, -b or limit helps: free memory on the device or "
+                      "use a smaller model";
+    if (l->trial)
+        return PLM_ERR_OUT_OF_DEVICE;
+    const bool found = find_knobs(l, failed, knobs, sizeof(knobs), &proved);
+    if (l->gone)
+        return PLM_ERR_LOST;
+    l->last_word = true;
+    if (!found)
+        proved = (struct plm_plan){0};
+    plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE,
+             "%s: the device reports room for %lld KV blocks but does not give it, up to %lldMiB "
+             "are missing; %s",
+             what, (long long)failed->blocks, (long long)((failed->line - proved.line) / MIB),
+             knobs);
+    if (l->err != NULL) {
+        l->err->needed_bytes = failed->line + failed->margin;
+        l->err->limit_bytes = proved.line + proved.margin;
+    }
+    return PLM_ERR_OUT_OF_DEVICE;
+}
+
+// ---- prove ----
+
+int plm_loop_prove(struct plm_loop *l, struct plm_plan *plan)
+{
+    int64_t start = plm_now(l->opts->clock);
+    int r = PLM_OK;
+    for (int attempt = 0; attempt <= PLM_PROFILE_RETRIES; attempt++) {
+        l->res->attempts++;
+        r = resize(l, plan);
+        if (r == PLM_OK)
+            r = validate_once(l);
+        if (r == PLM_OK || !plm_loop_can_retry(l, r))
+            break;
+        plm_logf(l->opts->log, PLM_LOG_WARN, "validation with %lld blocks failed: %s",
+                 (long long)plan->blocks, plm_strstatus(r));
+        const bool lost = r == PLM_ERR_LOST;
+        if (plm_loop_pinned(l) && !lost)
+            r = plm_loop_fail_by_trial(l, plan, "--max-total-tokens does not pass its validation");
+        else if (attempt == PLM_PROFILE_RETRIES)
+            r = lost ? plm_loop_fail(l, r, "validation failed 4 times")
+                     : plm_loop_fail_by_trial(l, plan, "validation failed 4 times");
+        else if (plm_loop_no_room(r = shrink(l, plan, r)) && !l->last_word)
+            r = plm_loop_fail_by_trial(l, plan, "validation failed and no smaller size is left");
+        if (r != PLM_OK)
+            break;
+    }
+    l->res->validate_ns = plm_now(l->opts->clock) - start;
+    return r;
+}
+
+// ---- a size that was proved before ----
+
+// The plan of now for the certified size. OUT_OF_DEVICE: there is less room than it needs.
+static int plan_certified(struct plm_loop *l, struct plm_plan *ret)
+{
+    const struct plm_plan *proved = &l->opts->certified->plan;
+    int r = plm_loop_snapshot(l);
+    if (r != PLM_OK)
+        return r;
+    // What this start will not measure is as it was measured then.
+    l->in.growth = proved->in.growth;
+    l->in.driver_calls = plm_max_i64(l->opts->in.driver_calls, proved->in.driver_calls);
+    r = plm_plan_compute(&l->in, ret, l->err);
+    if (r != PLM_OK)
+        return r;
+    const int64_t budget = ret->budget;
+    ret->slabs = proved->slabs;
+    plm_plan_set_blocks(ret, proved->blocks, proved->blocks_bind);
+    if (ret->kv_bytes > budget || ret->margin < proved->margin)
+        return plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE,
+                        "its KV cache takes %lld bytes and there is room for %lld",
+                        (long long)ret->kv_bytes, (long long)plm_max_i64(0, budget));
+    if (ret->line != proved->line)
+        return plm_fail(l->err, PLM_ERR_UNSUPPORTED, "its load line is %lld bytes, here it is %lld",
+                        (long long)proved->line, (long long)ret->line);
+    return PLM_OK;
+}
+
+static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
+{
+    l->in.caps = l->opts->certified->plan.in.caps;
+    int r = plm_loop_agree(l, l->ops->set_caps(l->ops->ctx, &l->in.caps));
+    if (r == PLM_OK)
+        r = plm_loop_agree(l, plan_certified(l, plan));
+    if (r != PLM_OK)
+        return r;
+    r = plm_loop_pool_take(l, &plan->slabs, (uint32_t)plan->blocks);
+    if (r == PLM_OK && l->blocks < plan->blocks)
+        r = plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE, "the device gave %u of %lld blocks", l->blocks,
+                     (long long)plan->blocks);
+    if (r == PLM_OK)
+        r = l->ops->ballast(l->ops->ctx, plan->ballast);
+    r = plm_loop_agree(l, r);
+    return r == PLM_OK ? validate_once(l) : r;
+}
+
+int plm_loop_take_certified(struct plm_loop *l, struct plm_plan *ret, bool *ret_taken)
+{
+    const struct plm_profile fresh = *l->res;
+    int64_t start = plm_now(l->opts->clock);
+    struct plm_error why = {0}, *err = l->err;
+    l->err = &why; // not the start's: the whole loop follows
+    int r = prove_certified(l, ret);
+    l->err = err;
+    l->res->validate_ns = plm_now(l->opts->clock) - start;
+    *ret_taken = r == PLM_OK;
+    if (r == PLM_OK) {
+        l->res->certified = true;
+        l->res->attempts = 1;
+        l->res->probe_blocks = l->opts->certified->probe_blocks;
+        return PLM_OK;
+    }
+    plm_logf(l->opts->log, PLM_LOG_WARN, "the certified plan does not hold here: %s",
+             why.msg[0] != '\0' ? why.msg : plm_strstatus(r));
+    l->ops->ballast(l->ops->ctx, 0);
+    plm_loop_pool_resize(l, 0);
+    *l->res = fresh;
+    if (l->gone)
+        return plm_fail(err, PLM_ERR_LOST, "another rank is gone");
+    return r == PLM_ERR_LOST ? plm_loop_reopen(l) : PLM_OK;
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same snapshot under other caps: what a plan would be that was not measured.
+#include <stddef.h>
+
+#include "core/base/checked.h"
+#include "core/plan/plan.h"
+#include "kernels/abi.h"
+
+// Moves bytes of ours in or out of a snapshot: what is taken shows in every reading. Free may
+// become negative: foreign must stay what it was, and the budget then tells what is missing.
+static void take(struct plm_plan_input *in, int64_t bytes)
+{
+    in->O += bytes;
+    in->F -= bytes;
+    if (in->process_use != PLM_PLAN_UNKNOWN)
+        in->process_use = plm_max_i64(0, in->process_use + bytes);
+    for (uint32_t i = 0; i < in->n_cgroups; i++)
+        in->cgroups[i].current += bytes;
+}
+
+int64_t plm_plan_state_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps)
+{
+    int64_t states = (int64_t)caps->max_sequences + caps->state_checkpoints;
+    int64_t bytes;
+    if (__builtin_mul_overflow(states, in->state_bytes, &bytes) || bytes > PLM_PLAN_BYTES_MAX)
+        return PLM_PLAN_BYTES_MAX;
+    return plm_round_up_i64(bytes, in->g);
+}
+
+// What the caps decide of the resident bytes: workspace and states.
+static int64_t by_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                       const struct plm_plan_caps *caps)
+{
+    struct plm_shape shape = plm_caps_shape(caps);
+    int64_t bytes = plm_cost(table, &shape);
+    bytes = bytes > PLM_PLAN_BYTES_MAX ? PLM_PLAN_BYTES_MAX : plm_round_up_i64(bytes, in->g);
+    return bytes + plm_plan_state_pool(in, caps);
+}
+
+int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                    const struct plm_plan_caps *caps, struct plm_plan *ret, struct plm_error *err)
+{
+    struct plm_plan_input other = *in;
+    other.caps = *caps;
+    take(&other, by_caps(in, table, caps) - by_caps(in, table, &in->caps));
+    return plm_plan_compute(&other, ret, err);
+}
+
+void plm_plan_estimate(struct plm_plan_input *in, const struct plm_cost_table *table,
+                       const struct plm_plan_estimate *estimate)
+{
+    int64_t bytes = plm_round_up_i64(estimate->weight_bytes, in->g) +
+                    plm_round_up_i64(estimate->other_bytes, in->g);
+    take(in, bytes + by_caps(in, table, &in->caps));
+}
+
+// ---- caps that fit ----
+
+static bool fits(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                 const struct plm_plan_caps *caps)
+{
+    struct plm_plan plan;
+    return plm_plan_replan(in, table, caps, &plan, NULL) == PLM_OK &&
+           plm_plan_enough(&plan, NULL) && plm_plan_one_finishes(&plan);
+}
+
+// The largest value of one cap, in units and at most `most`, under which the others fit; -1: none.
+// Monotone: less of any cap needs less workspace, fewer states and fewer blocks.
+static int64_t largest(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                       struct plm_plan_caps *caps, uint32_t *cap, uint32_t unit, int64_t least,
+                       int64_t most)
+{
+    int64_t lo = least - 1, hi = most;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo + 1) / 2;
+        *cap = (uint32_t)mid * unit;
+        if (fits(in, table, caps))
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    if (lo >= least)
+        *cap = (uint32_t)lo * unit;
+    return lo >= least ? lo : -1;
+}
+
+uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table)
+{
+    struct plm_plan_caps caps = in->caps;
+    if (fits(in, table, &caps))
+        return caps.max_context;
+    int64_t blocks = largest(in, table, &caps, &caps.max_context, PLM_KV_BLOCK_TOKENS, 1,
+                             in->caps.max_context / PLM_KV_BLOCK_TOKENS);
+    return blocks < 0 ? 0 : caps.max_context;
+}
+
+bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                       struct plm_plan_caps *ret)
+{
+    struct plm_plan_input other = *in;
+    struct plm_plan plan;
+    *ret = in->caps;
+    if (fits(in, table, ret))
+        return true;
+    if (in->state_bytes > 0) {
+        if (largest(in, table, ret, &ret->state_checkpoints, 1, 0, in->caps.state_checkpoints) >= 0)
+            return true;
+        ret->state_checkpoints = 0;
+        if (largest(in, table, ret, &ret->max_sequences, 1, 1, in->caps.max_sequences) >= 0)
+            return true;
+        ret->max_sequences = 1;
+        if (plm_plan_replan(in, table, ret, &plan, NULL) != PLM_OK)
+            return false;
+        other = plan.in;
+    }
+    ret->max_context = plm_plan_fit_context(&other, table);
+    return ret->max_context > 0;
+}
