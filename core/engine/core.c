@@ -308,6 +308,54 @@ int plm_core_reopen(struct plm_core *core, struct plm_error *err)
     return take_weights(core, err);
 }
 
+// ---- ledger and driver ----
+
+int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_reading *r)
+{
+    struct plm_device_counters c;
+    // A use of the whole device or more is what a bad reading is cut to.
+    if (r->process_use == PLM_PLAN_UNKNOWN || r->T == 0 || r->process_use >= r->T)
+        return 0;
+    plm_device_counters(core->device, &c);
+    const int64_t g = (int64_t)plm_device_caps(core->device)->granularity_bytes;
+    const int64_t tolerance = plm_ledger_tolerance(r->O, c.allocs - c.frees, g);
+    const int64_t more = r->process_use - (r->O + core->profile.plan.own_drv);
+    return more > tolerance || -more > tolerance ? more : 0;
+}
+
+// A driver's figure may lag behind by a fraction of a second.
+#define RECONCILE_TRIES 25
+#define RECONCILE_NS    INT64_C(20000000)
+
+// Everything is taken now, and what is not in the ledger would be missed by all that follows. What
+// the driver does not see (yet) is none of it: it is said, and serving may go on. On unified memory
+// the process's use holds what its program takes beside us, so more is said only, too.
+static int reconcile(struct plm_core *core, struct plm_error *err)
+{
+    struct plm_stress_reading r;
+    int64_t more = 0;
+    for (int i = 0; i < RECONCILE_TRIES; i++) {
+        if (plm_core_read(core, &r) != PLM_OK || (more = plm_core_mismatch(core, &r)) == 0)
+            return PLM_OK;
+        core->clock->sleep_ns(core->clock->ctx, RECONCILE_NS);
+    }
+    static const char text[] = "the driver says that this process holds %lld bytes, but the ledger "
+                               "has %lld and the driver's own were %lld";
+    const int64_t own = core->profile.plan.own_drv;
+    if (more > 0 && !plm_device_caps(core->device)->unified) {
+        plm_fail(err, PLM_ERR_INTERNAL, text, (long long)r.process_use, (long long)r.O,
+                 (long long)own);
+        if (err != NULL) {
+            err->needed_bytes = r.process_use;
+            err->limit_bytes = r.O + own;
+        }
+        return PLM_ERR_INTERNAL;
+    }
+    plm_logf(&core->log, PLM_LOG_WARN, text, (long long)r.process_use, (long long)r.O,
+             (long long)own);
+    return PLM_OK;
+}
+
 static int make_serving(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_model_facts *facts = plm_model_facts(core->model);
@@ -330,6 +378,8 @@ static int build(struct plm_core *core, struct plm_error *err)
         r = make_serving(core, err);
     if (r == PLM_OK)
         r = plm_core_profile(core, err);
+    if (r == PLM_OK)
+        r = reconcile(core, err);
     if (r == PLM_OK)
         r = seal_host(core, err);
     if (r != PLM_OK)
@@ -354,6 +404,7 @@ uint64_t plm_core_seed(struct plm_core *core)
 
 void plm_core_phase(struct plm_core *core, enum plm_phase phase)
 {
+    core->phase = phase;
     plm_ledger_phase(core->ledger, phase);
     plm_device_mark(core->device, phase, 0);
 }

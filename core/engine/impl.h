@@ -61,6 +61,7 @@ struct plm_core {
     struct plm_log log;
     plim_engine_opts opts; // strings are valid while it is being created only
     char device_id[32];
+    enum plm_phase phase;
     struct plm_device *device;
     struct plm_ledger *ledger;
     struct plm_gguf *gguf;
@@ -94,9 +95,9 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
-// Closes the device, which is lost or hung, opens it again and loads the weights; workspace, weights
-// and ballast of before are given up. The pool must hold no slab. May be called again after a
-// failure.
+// Closes the device, which is lost or hung, opens it again and loads the weights; workspace,
+// weights and ballast of before are given up. The pool must hold no slab. May be called again after
+// a failure.
 int plm_core_reopen(struct plm_core *core, struct plm_error *err);
 // The same of the host's budget, on a device of total_bytes.
 int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err);
@@ -111,6 +112,10 @@ void plm_core_phase(struct plm_core *core, enum plm_phase phase);
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
 // The `read` of struct plm_stress_ops; ctx is the core. Any thread.
 int plm_core_read(void *ctx, struct plm_stress_reading *ret);
+// Whether ledger and driver agree on what this process holds, beside the driver's own as measured:
+// 0, or by how many bytes the driver says more (or, below 0, less). A reading that can not be, or
+// one that does not know this process, tells nothing: 0.
+int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_reading *reading);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.

@@ -141,10 +141,24 @@ static int sample_heaviest(struct plm_core *core, uint64_t logits, uint32_t rows
     return PLM_OK;
 }
 
+// Where the peaks of a stress step belong. A validation is a phase of its own.
+static void enter(struct plm_core *core, enum plm_phase phase)
+{
+    if (core->phase != PLM_PHASE_VALIDATE && core->phase != phase)
+        plm_core_phase(core, phase);
+}
+
+static enum plm_phase step_phase(enum plm_stress_kind kind)
+{
+    const bool decodes = kind == PLM_STRESS_DECODE || kind == PLM_STRESS_FULL_DECODE;
+    return decodes ? PLM_PHASE_DECODE : PLM_PHASE_PREFILL;
+}
+
 static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_error *err)
 {
     struct plm_core *core = ctx;
     struct dummy d;
+    enter(core, step_phase(step->kind));
     void *memory = dummy_alloc(core, &step->shape, &d);
     if (memory == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a stress step");
@@ -166,9 +180,10 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
     if (r != PLM_OK)
         return plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",
                         step->shape.rows, step->shape.seqs, step->shape.ctx, plm_strstatus(r));
-    if ((step->flags & PLM_STRESS_SAMPLE) && logits != 0)
-        return sample_heaviest(core, logits, step->shape.logits_rows, err);
-    return PLM_OK;
+    if (!(step->flags & PLM_STRESS_SAMPLE) || logits == 0)
+        return PLM_OK;
+    enter(core, PLM_PHASE_SAMPLE);
+    return sample_heaviest(core, logits, step->shape.logits_rows, err);
 }
 
 // ---- memory ----
@@ -248,6 +263,7 @@ static int kv_verify(void *ctx, struct plm_error *err)
     struct plm_core *core = ctx;
     struct plm_kv_pool_stats pool;
     uint32_t first, blocks;
+    plm_core_phase(core, PLM_PHASE_VALIDATE);
     plm_kv_pool_read(core->pool, &pool);
     for (uint32_t i = 0; plm_kv_pool_slab(core->pool, i, &first, &blocks); i++) {
         uint32_t wrong = 0;
@@ -319,8 +335,13 @@ static int reopen(void *ctx, struct plm_error *err)
 
 static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 {
-    const struct plm_core *core = ctx;
+    struct plm_core *core = ctx;
     const plim_progress p = {.stage = stage, .done = done, .total = total};
+    // A retry comes back from a validation. Other stages enter their phases step by step.
+    if (done == 0 && strcmp(stage, "probe") == 0)
+        plm_core_phase(core, PLM_PHASE_PROBE);
+    else if (done == 0 && strcmp(stage, "resize") == 0)
+        plm_core_phase(core, PLM_PHASE_RESIZE);
     if (core->opts.progress != NULL)
         core->opts.progress(core->opts.progress_ctx, &p);
 }

@@ -40,6 +40,7 @@ struct plm_kv_pool {
     uint32_t lru_first, lru_last;
     uint32_t total, cached, free, peak_used;
     uint64_t held_bytes;
+    bool shows_free; // the ledger knows of a free block
 };
 
 int plm_kv_pool_create(struct plm_host *host, struct plm_device *device, struct plm_ledger *ledger,
@@ -166,9 +167,20 @@ static void evict(struct plm_kv_pool *pool, uint32_t id)
     pool->blocks[id].known = false;
 }
 
+// One block is all that is ever asked for at once. Most changes leave the answer as it is.
+static void show_free(struct plm_kv_pool *pool)
+{
+    const bool any = pool->free > 0;
+    if (any == pool->shows_free)
+        return;
+    pool->shows_free = any;
+    plm_ledger_largest_free(pool->ledger, PLM_MEM_KV, any ? (int64_t)pool->block_bytes : 0);
+}
+
 static void live(struct plm_kv_pool *pool, int sign)
 {
     plm_ledger_live(pool->ledger, PLM_MEM_KV, sign * (int64_t)pool->block_bytes);
+    show_free(pool);
 }
 
 static void note_used(struct plm_kv_pool *pool)
@@ -272,6 +284,7 @@ static int slab_take(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_fa
     plm_ledger_hold(pool->ledger, PLM_MEM_KV, (int64_t)slab.taken_bytes);
     for (uint32_t i = blocks; i-- > 0;) // the lowest address comes first
         free_push(pool, index * pool->slab_blocks + i);
+    show_free(pool);
     return PLM_OK;
 }
 
@@ -301,6 +314,7 @@ static void slab_drop(struct plm_kv_pool *pool)
     plm_device_free(pool->device, &slab->slab);
     plm_ledger_hold(pool->ledger, PLM_MEM_KV, -(int64_t)taken);
     pool->n_slabs--;
+    show_free(pool);
 }
 
 // ---- evacuation ----
@@ -457,6 +471,7 @@ void plm_kv_pool_destroy(struct plm_kv_pool *pool)
         return;
     plm_ledger_live(pool->ledger, PLM_MEM_KV,
                     -(int64_t)((pool->total - pool->free) * pool->block_bytes));
+    plm_ledger_largest_free(pool->ledger, PLM_MEM_KV, 0);
     while (pool->n_slabs > 0) {
         struct pool_slab *slab = &pool->slabs[--pool->n_slabs];
         int64_t taken = (int64_t)slab->slab.taken_bytes;

@@ -56,9 +56,16 @@ void plm_arena_destroy(struct plm_arena *arena)
         plm_device_free(arena->device, &arena->slabs[i].slab);
         plm_ledger_hold(arena->ledger, arena->mem_class, -taken);
     }
+    plm_ledger_largest_free(arena->ledger, arena->mem_class, 0);
     plm_offset_destroy(arena->ranges);
     plm_free(arena->host, arena->slabs);
     plm_free(arena->host, arena);
+}
+
+static void show_free(struct plm_arena *arena)
+{
+    plm_ledger_largest_free(arena->ledger, arena->mem_class,
+                            (int64_t)plm_offset_largest_free(arena->ranges));
 }
 
 static int reserve_entry(struct plm_arena *arena)
@@ -105,6 +112,7 @@ int plm_arena_reserve(struct plm_arena *arena, uint64_t bytes)
     arena->end += slab.bytes;
     arena->held_bytes += slab.taken_bytes;
     plm_ledger_hold(arena->ledger, arena->mem_class, (int64_t)slab.taken_bytes);
+    show_free(arena);
     return PLM_OK;
 }
 
@@ -151,6 +159,7 @@ int plm_arena_alloc(struct plm_arena *arena, uint64_t bytes, uint64_t align, uin
     uint64_t size = plm_offset_size(arena->ranges, addr);
     note_peaks(arena, addr, size);
     plm_ledger_live(arena->ledger, arena->mem_class, (int64_t)size);
+    show_free(arena);
     *ret_addr = addr;
     return PLM_OK;
 }
@@ -159,6 +168,7 @@ void plm_arena_free(struct plm_arena *arena, uint64_t addr)
 {
     uint64_t bytes = plm_offset_free(arena->ranges, addr);
     plm_ledger_live(arena->ledger, arena->mem_class, -(int64_t)bytes);
+    show_free(arena);
 }
 
 void *plm_arena_host(const struct plm_arena *arena, uint64_t addr)

@@ -77,7 +77,13 @@ START_TEST(slabs_are_as_large_as_asked)
     plm_arena_read(arena, &s);
     ck_assert_uint_eq(s.slabs, 2);
     ck_assert_uint_eq(s.held_bytes, 65536 + 200704);
+    struct plm_ledger_stats l;
+    plm_ledger_read(ledger, &l);
+    ck_assert_int_gt(l.by_class[PLM_MEM_WEIGHTS].largest_free_bytes, 0);
+    ck_assert_int_eq(l.by_class[PLM_MEM_WEIGHTS].largest_free_bytes, (int64_t)s.largest_free_bytes);
     plm_arena_destroy(arena);
+    plm_ledger_read(ledger, &l);
+    ck_assert_int_eq(l.by_class[PLM_MEM_WEIGHTS].largest_free_bytes, 0);
     // One slab for each range, exactly.
     ck_assert_int_eq(plm_arena_create(host, device, ledger, PLM_MEM_WEIGHTS, 0, &arena), PLM_OK);
     for (int i = 1; i <= 20; i++)

@@ -46,6 +46,7 @@ static struct plm_kv_pool_stats stats(void)
     ck_assert_uint_eq(s.used + s.cached + s.free, s.total);
     ck_assert_int_eq(l.by_class[PLM_MEM_KV].held_bytes, (int64_t)s.held_bytes);
     ck_assert_int_eq(l.by_class[PLM_MEM_KV].live_bytes, (int64_t)(s.used + s.cached) * BLOCK);
+    ck_assert_int_eq(l.by_class[PLM_MEM_KV].largest_free_bytes, s.free > 0 ? BLOCK : 0);
     ck_assert_uint_eq(s.held_bytes, world.taken_bytes);
     return s;
 }
