@@ -83,6 +83,7 @@ typedef struct plim_error {
     int32_t retry_after_s;       /* NOMEM_NOW, QUEUE_FULL: forecast, at least 1; else 0 */
     int64_t needed_bytes;        /* refusals: what the request needs */
     int64_t limit_bytes;         /* refusals: what there is */
+    int64_t alone_bytes;         /* NOMEM_HOST: of it, what an idle engine would need; else 0 */
     int64_t n_prompt_tokens;     /* CONTEXT and refusals: the prompt's length, else 0 */
     int64_t n_ctx;               /* CONTEXT: the context, else 0 */
     int64_t offer_prompt_tokens; /* refusals: what would be admitted now; 0: nothing */

@@ -17,7 +17,8 @@ struct block_head {
     uint64_t bytes; // what was charged, the head included
     uint64_t owner;
 };
-_Static_assert(sizeof(struct block_head) == 16, "keeps the 16-byte alignment of malloc");
+_Static_assert(sizeof(struct block_head) == PLM_HOST_HEAD_BYTES,
+               "keeps the 16-byte alignment of malloc");
 
 struct plm_host {
     _Atomic int64_t limit;
@@ -114,8 +115,10 @@ int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t by
     int64_t limit = atomic_load(&host->limit);
     if (limit > 0 && used > limit) {
         atomic_fetch_sub(&host->used, bytes);
-        if (meter != NULL)
+        if (meter != NULL) {
             meter->needed_bytes = meter->held_bytes + bytes;
+            meter->total_bytes = used;
+        }
         return PLM_ERR_NOMEM_HOST;
     }
     if (meter != NULL)

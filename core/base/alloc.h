@@ -24,6 +24,8 @@ const char *plm_host_owner_name(enum plm_host_owner owner);
 
 struct plm_host;
 
+#define PLM_HOST_HEAD_BYTES 16 // that every allocation is charged beside its own bytes
+
 struct plm_host_stats {
     int64_t limit_bytes; // 0: unlimited
     int64_t used_bytes;
@@ -54,6 +56,7 @@ struct plm_host_meter {
     const struct plm_host *host;
     int64_t held_bytes;
     int64_t needed_bytes; // with the last charge that the budget refused; 0: none was
+    int64_t total_bytes;  // what all together would have used with that charge
 };
 // From here to plm_host_meter_stop() on the calling thread; at most one at a time.
 void plm_host_meter_start(const struct plm_host *host, struct plm_host_meter *meter);

@@ -62,8 +62,8 @@ static void wait_for_work(plim_engine *engine)
 {
     const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
     pthread_mutex_lock(&engine->lock);
-    if (!engine->stop && !engine->has_reading && engine->inbox_head == NULL &&
-        engine->cancels == NULL) {
+    if (!engine->stop && !engine->has_reading && !engine->streak_asks &&
+        engine->inbox_head == NULL && engine->cancels == NULL) {
         // Without requests nothing can time out.
         if (engine->active == 0)
             pthread_cond_wait(&engine->wake, &engine->lock);
@@ -149,12 +149,14 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     // More choices than sequences run after each other, so their number alone refuses nobody.
     uint32_t choices = opts.max_sequences > PLIM_N_MAX ? opts.max_sequences : PLIM_N_MAX;
     engine->limits = (struct plm_admit_limits){.max_context = opts.max_context,
-                                               .max_sequences = choices,
+                                               .max_sequences = opts.max_sequences,
+                                               .choices_max = choices,
                                                .blocks_total = pool.total,
                                                .block_bytes = (int64_t)pool.block_bytes,
                                                .queue_max = core->opts.queue_max,
                                                .queue_tokens_max = core->opts.queue_max_tokens,
                                                .host_limit = plan->host_limit};
+    plm_request_host_limits(&engine->limits);
     engine->live_bytes =
         ledger.by_class[PLM_MEM_WEIGHTS].live_bytes + ledger.by_class[PLM_MEM_STATE].live_bytes +
         ledger.by_class[PLM_MEM_ENCODER].live_bytes + ledger.by_class[PLM_MEM_OTHER].live_bytes;

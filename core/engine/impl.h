@@ -223,6 +223,29 @@ bool plm_events_finish_choice(struct plim_request *request, uint32_t choice,
 void plm_events_done(struct plim_request *request);
 void plm_request_unref(struct plim_request *request);
 
+// What a request takes of the host budget.
+void plm_request_host_limits(struct plm_admit_limits *limits);
+
+// ---- the door (door.c) ----
+
+// Judges, and reserves a place in the queue where the answer is yes; else the refusal is counted,
+// remembered and described (err may be NULL).
+int plm_door_judge(struct plim_engine *engine, const struct plm_admit_request *request,
+                   struct plm_admit_result *result, plim_error *err);
+// Gives a reserved place back.
+void plm_door_unreserve(struct plim_engine *engine, uint32_t prompt_tokens);
+// Counts a refusal for host memory that was found before or after the door.
+void plm_door_refused_host(struct plim_engine *engine, int status, const plim_error *err);
+// Refusals of requests that are in already, from the stepping thread: one that waited too long, and
+// one whose step the gate refuses.
+void plm_door_overdue(struct plim_engine *engine, const struct plim_request *request,
+                      plim_error *err);
+void plm_door_refused_step(struct plim_engine *engine, const struct plim_request *request,
+                           const struct plm_gate_result *gate, plim_error *err);
+// Between steps: after a streak of refusals, reclaims what their term can use and asks for a fresh
+// reading of the device.
+void plm_door_relook(struct plim_engine *engine);
+
 // ---- engine ----
 
 #define PLM_REFUSALS   32 // kept for /v1/memory
@@ -239,8 +262,9 @@ struct plm_monitor {
     // beside it are of one moment; and while the device is exchanged.
     pthread_mutex_t device_lock;
     // Under engine.lock:
-    pthread_cond_t wake; // stop
+    pthread_cond_t wake; // stop or hurry
     bool stop;
+    bool hurry;                        // the next reading is due at once
     uint64_t n_readings;               // taken so far; 0: `reading` is not set
     struct plm_stress_reading reading; // the last one
     int64_t foreign_bytes;             // of it
@@ -284,6 +308,9 @@ struct plim_engine {
     uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
     struct plm_report_refusal refusals[PLM_REFUSALS];
     uint64_t n_refusals;
+    uint64_t streak; // refusals for now since the last admission
+    enum plm_admit_term streak_term;
+    bool streak_asks; // for plm_door_relook()
     struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
     _Atomic uint64_t trimmed;     // host bytes freed before the last trim
@@ -332,6 +359,8 @@ void plm_monitor_stop(struct plim_engine *engine);
 void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns);
 // The newest reading, once. False: none since the last call.
 bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret);
+// Any thread: asks for a reading before its time.
+void plm_monitor_hurry(struct plim_engine *engine);
 
 // pressure.c: between steps, makes the KV cache follow what the neighbours leave. The first thing
 // of every step.

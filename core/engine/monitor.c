@@ -53,9 +53,10 @@ static bool pause_between(struct plim_engine *engine)
         plm_deadline(engine->core->clock, (int64_t)engine->core->opts.monitor_ms);
     pthread_mutex_lock(&engine->lock);
     int r = 0;
-    while (!engine->monitor.stop && r == 0)
+    while (!engine->monitor.stop && !engine->monitor.hurry && r == 0)
         r = pthread_cond_timedwait(&engine->monitor.wake, &engine->lock, &until);
     const bool go_on = !engine->monitor.stop;
+    engine->monitor.hurry = false;
     pthread_mutex_unlock(&engine->lock);
     return go_on;
 }
@@ -100,10 +101,21 @@ void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_monitor *m = &engine->monitor;
     const int64_t period_ns = (int64_t)engine->core->opts.monitor_ms * 1000000;
-    if (m->has_thread || period_ns == 0 || now_ns - m->polled_ns < period_ns)
+    if (m->has_thread || period_ns == 0 || (!m->hurry && now_ns - m->polled_ns < period_ns))
         return;
+    m->hurry = false;
     m->polled_ns = now_ns;
     read_once(engine);
+}
+
+void plm_monitor_hurry(struct plim_engine *engine)
+{
+    struct plm_monitor *m = &engine->monitor;
+    pthread_mutex_lock(&engine->lock);
+    m->hurry = true;
+    if (m->has_thread)
+        pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret)

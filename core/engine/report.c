@@ -65,13 +65,14 @@ void plm_step_publish(struct plim_engine *engine)
     m->allocations_in_step = device.allocs_in_step;
     m->resizes = device.resizes;
     m->audit_excess = engine->gate.audit_excess;
-    if (m->steps % FORECAST_STEPS == 0)
+    if (m->steps % FORECAST_STEPS == 0 || sched.running == 0)
         engine->forecast_tokens = tokens_to_blocks(engine, sched.running);
     pthread_mutex_lock(&engine->lock);
     // Sequences that wait although their request began (followers, preempted ones) are beside those
     // that the door counts.
     m->waiting = engine->waiting + sched.paused + sched.followers;
     engine->published = *m;
+    engine->state.blocks_total = pool.total;
     engine->state.blocks_available = pool.free + pool.cached;
     engine->state.sequences = sched.running;
     engine->state.tokens_per_s = engine->tokens_per_s;

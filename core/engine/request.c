@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door: validate, render, tokenize, judge and queue a request, all on the caller's thread.
+// A request at the door: validate, render, tokenize, ask door.c and queue it, all on the caller's
+// thread.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -277,110 +278,21 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
 
 // ---- judging ----
 
-static int64_t host_bytes(const plim_request_opts *o, const struct plm_tokens *prompt)
+// What build() takes beside choices and their tokens.
+static int64_t extra_bytes(const plim_request_opts *o)
 {
-    uint64_t output =
-        o->max_tokens != 0 && o->max_tokens < FIRST_OUTPUT_MAX ? o->max_tokens : FIRST_OUTPUT_MAX;
-    return (int64_t)(o->n * (sizeof(struct plm_choice) + 4 * (prompt->n + output)));
+    uint64_t bytes = sizeof(struct plim_request) + o->n_stop * sizeof(struct plm_slice) +
+                     o->n_logit_bias * sizeof(struct plm_sample_bias) + 3 * PLM_HOST_HEAD_BYTES;
+    for (size_t i = 0; i < o->n_stop; i++)
+        bytes += o->stop[i].len;
+    return (int64_t)bytes;
 }
 
-static int status_of(enum plm_verdict verdict, enum plm_admit_term term)
+void plm_request_host_limits(struct plm_admit_limits *limits)
 {
-    if (term == PLM_ADMIT_CONTEXT)
-        return PLIM_ERR_CONTEXT;
-    if (term == PLM_ADMIT_QUEUE || term == PLM_ADMIT_QUEUE_TOKENS)
-        return PLIM_ERR_QUEUE_FULL;
-    return verdict == PLM_REFUSE_NEVER ? PLIM_ERR_NOMEM_NEVER : PLIM_ERR_NOMEM_NOW;
-}
-
-static void describe(const struct plm_admit_result *r, const struct plm_admit_request *request,
-                     uint32_t n_ctx, int status, plim_error *err)
-{
-    const char *term = plm_admit_term_name(r->term);
-    if (status == PLIM_ERR_CONTEXT)
-        plm_error_set(err, status, NULL,
-                      "the prompt has %u tokens and the output may take %u, but the context has %u",
-                      request->prompt_tokens, request->max_tokens, n_ctx);
-    else if (status == PLIM_ERR_QUEUE_FULL)
-        plm_error_set(err, status, NULL, "the queue is full: %lld of %lld (%s)",
-                      (long long)r->needed_bytes, (long long)r->limit_bytes, term);
-    else
-        plm_error_set(err, status, NULL, "the request needs %lld bytes and the limit is %lld (%s)",
-                      (long long)r->needed_bytes, (long long)r->limit_bytes, term);
-    if (err == NULL)
-        return;
-    err->retry_after_s = r->verdict == PLM_REFUSE_NOW ? r->retry_after_s : 0;
-    err->needed_bytes = r->needed_bytes;
-    err->limit_bytes = r->limit_bytes;
-    err->n_prompt_tokens = request->prompt_tokens;
-    err->n_ctx = status == PLIM_ERR_CONTEXT ? n_ctx : 0;
-    err->offer_prompt_tokens = r->offer.prompt_tokens;
-    err->offer_max_tokens = r->offer.max_tokens;
-    err->offer_n = r->offer.n;
-    snprintf(err->term, sizeof(err->term), "%s", term);
-}
-
-// Under the lock: counts and remembers a refusal.
-static void remember(plim_engine *engine, const struct plm_admit_result *r, int status)
-{
-    const struct plm_clock *clock = engine->core->clock;
-    engine->refusals[engine->n_refusals++ % PLM_REFUSALS] =
-        (struct plm_report_refusal){.wall_ns = clock->wall_ns(clock->ctx),
-                                    .never = r->verdict == PLM_REFUSE_NEVER,
-                                    .term = r->term,
-                                    .needed_bytes = r->needed_bytes,
-                                    .limit_bytes = r->limit_bytes,
-                                    .offer = r->offer};
-    if (status == PLIM_ERR_CONTEXT)
-        engine->rejected_context++;
-    else if (status == PLIM_ERR_QUEUE_FULL)
-        engine->rejected_queue++;
-    else if (status == PLIM_ERR_NOMEM_NEVER)
-        engine->rejected_never++;
-    else
-        engine->rejected_now++;
-}
-
-// Judges, and reserves a place in the queue where the answer is yes.
-static int judge(plim_engine *engine, const struct plm_admit_request *request,
-                 struct plm_admit_result *result, plim_error *err)
-{
-    struct plm_host_stats host;
-    plm_host_read(engine->core->host, &host);
-    pthread_mutex_lock(&engine->lock);
-    if (engine->draining || engine->stop) {
-        pthread_mutex_unlock(&engine->lock);
-        return plm_error_set(err, PLIM_ERR_CLOSED, NULL, "the engine takes no new requests");
-    }
-    struct plm_admit_state state = engine->state;
-    state.queued = engine->waiting;
-    state.queued_tokens = engine->waiting_tokens;
-    state.host_used = host.used_bytes;
-    plm_admit_door(&engine->limits, &state, request, result);
-    int status = PLIM_OK;
-    if (result->verdict == PLM_ADMIT || result->verdict == PLM_WAIT) {
-        engine->waiting++;
-        engine->waiting_tokens += request->prompt_tokens;
-        engine->active++;
-    } else {
-        status = status_of(result->verdict, result->term);
-        remember(engine, result, status);
-    }
-    pthread_mutex_unlock(&engine->lock);
-    if (status != PLIM_OK)
-        describe(result, request, engine->limits.max_context, status, err);
-    return status;
-}
-
-// Gives a reserved place back.
-static void unreserve(plim_engine *engine, uint32_t prompt_tokens)
-{
-    pthread_mutex_lock(&engine->lock);
-    engine->waiting--;
-    engine->waiting_tokens -= prompt_tokens;
-    if (--engine->active == 0)
-        pthread_cond_broadcast(&engine->idle);
-    pthread_mutex_unlock(&engine->lock);
+    limits->host_choice_bytes = sizeof(struct plm_choice) + PLM_HOST_HEAD_BYTES;
+    limits->host_token_bytes = sizeof(int32_t);
+    limits->host_output_tokens = FIRST_OUTPUT_MAX;
 }
 
 static void enqueue(plim_engine *engine, struct plim_request *request)
@@ -409,25 +321,12 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
                                           .max_tokens = o->max_tokens,
                                           .n = o->n};
     struct plm_admit_result result;
-    int r = judge(engine, &ask, &result, err);
+    int r = plm_door_judge(engine, &ask, &result, err);
     if (r == PLIM_ERR_CONTEXT && o->tokens == NULL)
         snprintf(err->message, sizeof(err->message),
                  "the prompt has at least %u tokens, but the context has %u", ask.prompt_tokens,
                  engine->limits.max_context);
     return r;
-}
-
-// Counts a refusal for host memory, as the door does its own.
-static void remember_host(plim_engine *engine, int status, const plim_error *err)
-{
-    const struct plm_admit_result result = {
-        .verdict = status == PLIM_ERR_NOMEM_NEVER ? PLM_REFUSE_NEVER : PLM_REFUSE_NOW,
-        .term = PLM_ADMIT_HOST,
-        .needed_bytes = err->needed_bytes,
-        .limit_bytes = err->limit_bytes};
-    pthread_mutex_lock(&engine->lock);
-    remember(engine, &result, status);
-    pthread_mutex_unlock(&engine->lock);
 }
 
 static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
@@ -439,14 +338,16 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
         .prompt_tokens = prompt->n < UINT32_MAX ? (uint32_t)prompt->n : UINT32_MAX,
         .max_tokens = o->max_tokens,
         .n = o->n,
-        .host_bytes = host_bytes(o, prompt)};
+        .host_bytes = extra_bytes(o),
+        .host_held = (int64_t)(o->host_charged_bytes < INT64_MAX / 4 ? o->host_charged_bytes
+                                                                     : INT64_MAX / 4)};
     struct plm_admit_result result;
-    int r = judge(engine, &ask, &result, err);
+    int r = plm_door_judge(engine, &ask, &result, err);
     if (r != PLIM_OK)
         return r;
     struct plim_request *request = build(engine, o, prompt, result.max_tokens);
     if (request == NULL) {
-        unreserve(engine, ask.prompt_tokens);
+        plm_door_unreserve(engine, ask.prompt_tokens);
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL,
                              "no host memory is left for a request");
     }
@@ -473,7 +374,7 @@ static int submit(plim_engine *engine, const plim_request_opts *o, plim_request 
     const bool host = r == PLIM_ERR_NOMEM_HOST;
     r = plm_text_host_refusal(engine, r, &meter, o->host_charged_bytes, err);
     if (host)
-        remember_host(engine, r, err);
+        plm_door_refused_host(engine, r, err);
     plm_tokens_finish(&prompt);
     return r;
 }

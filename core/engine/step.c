@@ -138,11 +138,7 @@ static void time_out(struct plim_engine *engine, int64_t now_ns)
         if (now_ns - request->submit_ns < limit_ns)
             return;
         plim_error error;
-        plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
-                      "the request waited %u ms in the queue and was not admitted",
-                      engine->core->opts.queue_timeout_ms);
-        memcpy(error.term, "queue", sizeof("queue"));
-        error.retry_after_s = plm_admit_retry_after(engine->waiting_tokens, engine->tokens_per_s);
+        plm_door_overdue(engine, request, &error);
         plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
     }
 }
@@ -193,12 +189,7 @@ static void refuse_step(struct plim_engine *engine, const struct plm_gate_result
     struct plm_seq *seq = plm_sched_youngest(engine->sched);
     struct plim_request *request = ((struct plm_choice *)seq)->request;
     plim_error error;
-    plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
-                  "the next step of this request needs %lld bytes and the limit is %lld",
-                  (long long)gate->needed_bytes, (long long)gate->limit_bytes);
-    error.needed_bytes = gate->needed_bytes;
-    error.limit_bytes = gate->limit_bytes;
-    error.retry_after_s = 1;
+    plm_door_refused_step(engine, request, gate, &error);
     plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
 }
 
@@ -372,6 +363,7 @@ static bool work(struct plim_engine *engine, int64_t now_ns)
 bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
+    plm_door_relook(engine);
     plm_pressure_step(engine, now_ns);
     const bool worked = work(engine, now_ns);
     plm_step_publish(engine);

@@ -172,7 +172,8 @@ int plm_text_host_refusal(const plim_engine *engine, int status, const struct pl
         return status;
     snprintf(err->term, sizeof(err->term), "host");
     err->retry_after_s = never ? 0 : 1;
-    err->needed_bytes = meter->needed_bytes > 0 ? needed : 0;
+    err->needed_bytes = never ? needed : meter->total_bytes;
+    err->alone_bytes = never ? 0 : needed;
     err->limit_bytes = meter->needed_bytes > 0 ? limits->host_limit : 0;
     return status;
 }

@@ -12,8 +12,8 @@
 const char *plm_admit_term_name(enum plm_admit_term term)
 {
     static const char *const names[PLM_ADMIT_TERMS] = {
-        "none",         "kv",        "context",   "host", "queue",
-        "queue_tokens", "sequences", "workspace", "rows", "line"};
+        "none",      "kv",        "context", "host", "queue", "queue_tokens",
+        "sequences", "workspace", "rows",    "line", "asleep"};
     return (unsigned)term < PLM_ADMIT_TERMS ? names[term] : "?";
 }
 
@@ -42,11 +42,35 @@ static uint64_t largest_output(uint64_t prompt, uint64_t n, uint64_t blocks)
     return tokens > prompt ? tokens - prompt : 0;
 }
 
-static uint64_t blocks_now(const struct plm_admit_request *request, uint64_t blocks_full)
+#define DOUBLINGS_MAX 24 // beyond it the spare is larger than any pool
+
+uint64_t plm_admit_spare(uint32_t running, uint32_t preemptions)
 {
-    uint64_t now = plm_div_ceil(request->prompt_tokens, TOKENS) + request->n;
-    // A request that ends within its first blocks never needs the one more.
-    return now < blocks_full ? now : blocks_full;
+    if (running == 0)
+        return 0;
+    return ((uint64_t)running + 1) << (preemptions < DOUBLINGS_MAX ? preemptions : DOUBLINGS_MAX);
+}
+
+// That the first choice needs for the prompt, each other one for its own first block, and what
+// stays free beside them.
+static uint64_t blocks_now(const struct plm_admit_state *state, uint64_t prompt, uint64_t n)
+{
+    return plm_div_ceil(prompt, TOKENS) + n - 1 + plm_admit_spare(state->sequences, 0);
+}
+
+// Bytes of host memory that are still to be charged.
+static int64_t host_bytes(const struct plm_admit_limits *limits,
+                          const struct plm_admit_request *request, uint64_t output)
+{
+    if (output > limits->host_output_tokens)
+        output = limits->host_output_tokens;
+    int64_t tokens = (int64_t)(request->prompt_tokens + output), choice, all;
+    if (__builtin_mul_overflow(tokens, limits->host_token_bytes, &choice) ||
+        __builtin_add_overflow(choice, limits->host_choice_bytes, &choice) ||
+        __builtin_mul_overflow(choice, (int64_t)request->n, &all) ||
+        __builtin_add_overflow(all, request->host_bytes, &all))
+        return INT64_MAX / 4;
+    return plm_min_i64(all, INT64_MAX / 4);
 }
 
 static uint32_t narrow(uint64_t value)
@@ -81,8 +105,8 @@ static bool judge_never(const struct plm_admit_limits *limits,
         refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_CONTEXT, (int64_t)wanted, limits->max_context);
         return false;
     }
-    if (request->n > limits->max_sequences) {
-        refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_SEQUENCES, request->n, limits->max_sequences);
+    if (request->n > limits->choices_max) {
+        refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_SEQUENCES, request->n, limits->choices_max);
         return false;
     }
     if (out == 0) { // as far as context and memory go, but one token at least
@@ -95,37 +119,49 @@ static bool judge_never(const struct plm_admit_limits *limits,
     uint64_t full = plm_admit_blocks(prompt, out, request->n);
     ret->max_tokens = narrow(out);
     ret->blocks_full = narrow(full);
-    ret->blocks_now = narrow(blocks_now(request, full));
     if (full > limits->blocks_total) {
         refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_KV, bytes_of(limits, full),
                bytes_of(limits, limits->blocks_total));
         return false;
     }
-    if (limits->host_limit > 0 && request->host_bytes > limits->host_limit - limits->host_idle) {
-        refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_HOST, limits->host_idle + request->host_bytes,
-               limits->host_limit);
+    int64_t alone = limits->host_idle + request->host_held + host_bytes(limits, request, out);
+    if (limits->host_limit > 0 && alone > limits->host_limit) {
+        refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_HOST, alone, limits->host_limit);
         return false;
     }
     return true;
 }
 
-// Blocks that a request other than the oldest may take now.
-static uint64_t available(const struct plm_admit_state *state, bool oldest)
+// Whether it fits into what the device and the host budget hold now. Waiting in the queue would not
+// help: it has a place there only if it can finish once its turn comes.
+static bool judge_now(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                      const struct plm_admit_request *request, struct plm_admit_result *ret)
 {
-    uint32_t lane = oldest ? 0 : state->blocks_lane;
-    return state->blocks_available > lane ? state->blocks_available - lane : 0;
+    if (state->asleep) {
+        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_ASLEEP, bytes_of(limits, ret->blocks_full), 0);
+        return false;
+    }
+    if (ret->blocks_full > state->blocks_total) {
+        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_KV, bytes_of(limits, ret->blocks_full),
+               bytes_of(limits, state->blocks_total));
+        return false;
+    }
+    int64_t used = state->host_used + host_bytes(limits, request, ret->max_tokens);
+    if (limits->host_limit > 0 && used > limits->host_limit) {
+        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_HOST, used, limits->host_limit);
+        return false;
+    }
+    return true;
 }
 
 // NONE if the request can start beside what runs, else what is in the way.
 static enum plm_admit_term in_the_way(const struct plm_admit_limits *limits,
                                       const struct plm_admit_state *state,
-                                      const struct plm_admit_request *request,
-                                      uint32_t needs_blocks, bool oldest)
+                                      const struct plm_admit_request *request, uint64_t needs)
 {
-    if ((uint64_t)state->sequences + request->n > limits->max_sequences)
+    if (state->sequences >= limits->max_sequences)
         return PLM_ADMIT_SEQUENCES;
-    uint32_t hit = request->hit_used < needs_blocks ? request->hit_used : needs_blocks;
-    if (needs_blocks - hit > available(state, oldest))
+    if (needs > (uint64_t)state->blocks_available + request->hit_used)
         return PLM_ADMIT_KV;
     return PLM_ADMIT_NONE;
 }
@@ -139,9 +175,9 @@ static void judge_queue(const struct plm_admit_limits *limits, const struct plm_
     ret->term = blocker != PLM_ADMIT_NONE ? blocker : PLM_ADMIT_QUEUE;
     if (limits->queue_max == 0 && blocker == PLM_ADMIT_KV)
         refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_KV, bytes_of(limits, ret->blocks_now),
-               bytes_of(limits, available(state, false)));
+               bytes_of(limits, (uint64_t)state->blocks_available + request->hit_used));
     else if (limits->queue_max == 0 && blocker == PLM_ADMIT_SEQUENCES)
-        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_SEQUENCES, state->sequences + (int64_t)request->n,
+        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_SEQUENCES, state->sequences + INT64_C(1),
                limits->max_sequences);
     else if (state->queued >= limits->queue_max)
         refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_QUEUE, state->queued + INT64_C(1), limits->queue_max);
@@ -157,12 +193,11 @@ static void judge(const struct plm_admit_limits *limits, const struct plm_admit_
     *ret = (struct plm_admit_result){.verdict = PLM_ADMIT};
     if (!judge_never(limits, request, ret))
         return;
-    if (limits->host_limit > 0 && request->host_bytes > limits->host_limit - state->host_used) {
-        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_HOST, state->host_used + request->host_bytes,
-               limits->host_limit);
+    uint64_t needs = blocks_now(state, request->prompt_tokens, request->n);
+    ret->blocks_now = narrow(needs);
+    if (!judge_now(limits, state, request, ret))
         return;
-    }
-    enum plm_admit_term blocker = in_the_way(limits, state, request, ret->blocks_now, false);
+    enum plm_admit_term blocker = in_the_way(limits, state, request, needs);
     if (state->queued > 0 || blocker != PLM_ADMIT_NONE) // nobody overtakes those who wait
         judge_queue(limits, state, request, blocker, ret);
 }
@@ -174,17 +209,18 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-// Tokens that one choice may have in all: prompt and output.
-static uint64_t longest(const struct plm_admit_limits *limits)
+// Blocks that a request may come to now.
+static uint64_t blocks_of_one(const struct plm_admit_limits *limits,
+                              const struct plm_admit_state *state)
 {
-    return least(limits->max_context, limits->blocks_total * TOKENS);
+    return least(limits->blocks_total, state->blocks_total);
 }
 
 // The longest prompt that need not be refused now, where queue or blocks are short.
 static uint64_t prompt_now(const struct plm_admit_limits *limits,
                            const struct plm_admit_state *state, uint64_t n)
 {
-    uint64_t waits = 0, starts = 0, blocks = available(state, false);
+    uint64_t waits = 0, starts = 0, taken = n - 1 + plm_admit_spare(state->sequences, 0);
     if (state->queued < limits->queue_max) {
         waits = UINT32_MAX;
         if (limits->queue_tokens_max > 0)
@@ -192,46 +228,77 @@ static uint64_t prompt_now(const struct plm_admit_limits *limits,
                         ? limits->queue_tokens_max - state->queued_tokens
                         : 0;
     }
-    if (state->queued == 0 && state->sequences + n <= limits->max_sequences && blocks > n)
-        starts = (blocks - n) * TOKENS;
+    if (state->queued == 0 && state->sequences < limits->max_sequences &&
+        state->blocks_available > taken)
+        starts = (state->blocks_available - taken) * TOKENS;
     return waits > starts ? waits : starts;
 }
 
-// Offers these numbers if the door itself would let them in.
-static bool offer(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
-                  const struct plm_admit_request *request, uint64_t prompt, uint64_t out,
-                  uint64_t n, struct plm_admit_offer *ret)
+// Cuts choices and output to the blocks there are.
+static void fit_blocks(const struct plm_admit_limits *limits, uint64_t blocks,
+                       struct plm_admit_offer *o)
+{
+    uint64_t shared = o->prompt_tokens / TOKENS;
+    o->n = narrow(least(o->n, blocks > shared ? blocks - shared : 0));
+    uint64_t output = largest_output(o->prompt_tokens, o->n, blocks);
+    o->max_tokens = narrow(
+        least(o->max_tokens, least(limits->max_context - (uint64_t)o->prompt_tokens, output)));
+}
+
+// Cuts output, choices and prompt to what the host budget has left.
+static void fit_host(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                     const struct plm_admit_request *request, struct plm_admit_offer *o)
+{
+    const int64_t used = plm_max_i64(state->host_used, limits->host_idle + request->host_held);
+    const int64_t room = limits->host_limit - used - request->host_bytes;
+    const int64_t token = limits->host_token_bytes;
+    const int64_t one =
+        limits->host_choice_bytes + (limits->host_output_tokens > 0 ? 2 : 1) * token;
+    if (limits->host_limit == 0 || one == 0)
+        return;
+    o->n = room < one ? 0 : narrow(least(o->n, (uint64_t)(room / one)));
+    if (o->n == 0 || token == 0)
+        return;
+    uint64_t tokens = (uint64_t)((room / o->n - limits->host_choice_bytes) / token);
+    uint64_t counted = least(o->max_tokens, limits->host_output_tokens);
+    if (o->prompt_tokens + counted <= tokens)
+        return;
+    o->prompt_tokens = narrow(least(o->prompt_tokens, tokens - least(counted, tokens / 2)));
+    if (counted > tokens - o->prompt_tokens)
+        o->max_tokens = narrow(tokens - o->prompt_tokens);
+}
+
+// Whether the door itself would let these numbers in.
+static bool holds(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                  const struct plm_admit_request *request, const struct plm_admit_offer *o)
 {
     struct plm_admit_request r = *request;
     struct plm_admit_result check;
-    if (prompt == 0 || out == 0 || n == 0)
+    if (o->prompt_tokens == 0 || o->max_tokens == 0 || o->n == 0)
         return false;
-    r.prompt_tokens = narrow(prompt);
-    r.max_tokens = narrow(out);
-    r.n = narrow(n);
-    if (prompt < request->prompt_tokens)
+    r.prompt_tokens = o->prompt_tokens;
+    r.max_tokens = o->max_tokens;
+    r.n = o->n;
+    if (r.prompt_tokens < request->prompt_tokens)
         r.hit_used = 0; // its last hits may be cut off with it
     judge(limits, state, &r, &check);
-    if (check.verdict != PLM_ADMIT && check.verdict != PLM_WAIT)
-        return false;
-    *ret = (struct plm_admit_offer){
-        .prompt_tokens = r.prompt_tokens, .max_tokens = r.max_tokens, .n = r.n};
-    return true;
+    return check.verdict == PLM_ADMIT || check.verdict == PLM_WAIT;
 }
 
 // Shrinks output, then choices, then the prompt: what people would give up first.
 static void make_offer(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                        const struct plm_admit_request *request, struct plm_admit_offer *ret)
 {
-    uint64_t total = longest(limits), n = least(request->n, limits->max_sequences);
+    const uint64_t blocks = blocks_of_one(limits, state);
+    // Tokens that one choice may have in all: prompt and output.
+    const uint64_t total = least(limits->max_context, blocks * TOKENS);
+    uint64_t n = least(request->n, limits->choices_max);
     uint64_t wanted = request->max_tokens > 0 ? request->max_tokens : total;
-    if (total < 2)
+    if (total < 2 || n == 0)
         return;
-    if (limits->queue_max == 0 && state->sequences < limits->max_sequences)
-        n = least(n, limits->max_sequences - state->sequences);
     uint64_t prompt = least(request->prompt_tokens, prompt_now(limits, state, n));
-    if (prompt == 0) {
-        n = 1;
+    if (prompt < request->prompt_tokens) { // fewer choices leave it more
+        n = prompt == 0 ? 1 : n;
         prompt = least(request->prompt_tokens, prompt_now(limits, state, n));
     }
     uint64_t out = wanted;
@@ -239,18 +306,13 @@ static void make_offer(const struct plm_admit_limits *limits, const struct plm_a
         out = least(out, total / 2);
         prompt = total - out;
     }
-    uint64_t shared = prompt / TOKENS;
-    n = least(n, limits->blocks_total > shared ? limits->blocks_total - shared : 0);
-    out = least(
-        out, least(limits->max_context - prompt, largest_output(prompt, n, limits->blocks_total)));
-    if (offer(limits, state, request, prompt, out, n, ret))
-        return;
-    // One choice that ends within the blocks there are now needs none beyond them.
-    total = least(total, available(state, false) * TOKENS);
-    if (total < 2)
-        return;
-    prompt = least(request->prompt_tokens, total - 1);
-    offer(limits, state, request, prompt, least(wanted, total - prompt), 1, ret);
+    struct plm_admit_offer o = {
+        .prompt_tokens = narrow(prompt), .max_tokens = narrow(out), .n = narrow(n)};
+    fit_blocks(limits, blocks, &o);
+    fit_host(limits, state, request, &o);
+    fit_blocks(limits, blocks, &o); // a shorter prompt shares fewer
+    if (holds(limits, state, request, &o))
+        *ret = o;
 }
 
 int32_t plm_admit_retry_after(uint64_t tokens, double tokens_per_s)
@@ -270,14 +332,21 @@ void plm_admit_door(const struct plm_admit_limits *limits, const struct plm_admi
     make_offer(limits, state, request, &ret->offer);
 }
 
-enum plm_verdict plm_admit_again(const struct plm_admit_limits *limits,
-                                 const struct plm_admit_state *state,
-                                 const struct plm_admit_request *request, bool oldest)
+void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                       const struct plm_admit_request *request, struct plm_admit_result *ret)
 {
-    uint64_t full = plm_admit_blocks(request->prompt_tokens,
-                                     request->max_tokens > 0 ? request->max_tokens : 1, request->n);
-    uint32_t now = narrow(blocks_now(request, full));
-    return in_the_way(limits, state, request, now, oldest) == PLM_ADMIT_NONE ? PLM_ADMIT : PLM_WAIT;
+    struct plm_admit_limits alone = *limits;
+    struct plm_admit_state first = *state;
+    alone.queue_max = 0;  // it would have to start, not to wait again,
+    alone.host_limit = 0; // and its host bytes are its own already
+    first.queued = 0;
+    judge(&alone, &first, request, ret);
+    // Those that were preempted go first.
+    if (ret->verdict == PLM_ADMIT)
+        refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_SEQUENCES, state->sequences + INT64_C(1),
+               state->sequences);
+    ret->retry_after_s = plm_admit_retry_after(state->tokens_to_blocks, state->tokens_per_s);
+    make_offer(limits, state, request, &ret->offer);
 }
 
 // ---- the gate ----

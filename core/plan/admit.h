@@ -19,7 +19,7 @@ enum plm_verdict {
 };
 
 // Which limit decided; constant lower-case names ("kv", "context", "host", "queue",
-// "queue_tokens", "sequences", "workspace", "rows", "line").
+// "queue_tokens", "sequences", "workspace", "rows", "line", "asleep").
 enum plm_admit_term {
     PLM_ADMIT_NONE,
     PLM_ADMIT_KV,
@@ -31,6 +31,7 @@ enum plm_admit_term {
     PLM_ADMIT_WORKSPACE,
     PLM_ADMIT_ROWS,
     PLM_ADMIT_LINE,
+    PLM_ADMIT_ASLEEP,
     PLM_ADMIT_TERMS,
 };
 const char *plm_admit_term_name(enum plm_admit_term term);
@@ -38,24 +39,31 @@ const char *plm_admit_term_name(enum plm_admit_term term);
 // What is fixed when the plan is sealed.
 struct plm_admit_limits {
     uint32_t max_context;
-    uint32_t max_sequences; // rows of decode, and choices of one request, at once
-    uint32_t blocks_total;
+    uint32_t max_sequences; // that run at once
+    uint32_t choices_max;   // of one request; beyond max_sequences they run after each other
+    uint32_t blocks_total;  // as planned
     int64_t block_bytes;
     uint32_t queue_max;
     uint64_t queue_tokens_max; // 0: no limit
     int64_t host_limit;        // 0: no limit
     int64_t host_idle;         // of it, what the engine itself uses
+    // What a request takes of it: for each choice, and for each token of the choice, of whose
+    // output so many are reserved at first.
+    int64_t host_choice_bytes;
+    int64_t host_token_bytes;
+    uint32_t host_output_tokens;
 };
 
 // What is there now. Blocks in use by running requests are not available; cached ones are.
 struct plm_admit_state {
+    uint32_t blocks_total;     // less than planned while a neighbour or sleep has them
     uint32_t blocks_available; // free + cached
-    uint32_t blocks_lane;      // that the oldest request still needs to its end
     uint32_t sequences;        // running
     uint32_t queued;           // waiting before this one
     uint64_t queued_tokens;
     int64_t host_used;
-    uint64_t tokens_to_blocks; // tokens to generate until enough blocks come free; 0: unknown
+    bool asleep;
+    uint64_t tokens_to_blocks; // tokens to generate until a running request ends; 0: unknown
     double tokens_per_s;       // measured, of all requests together; 0: unknown
 };
 
@@ -64,7 +72,8 @@ struct plm_admit_request {
     uint32_t max_tokens; // output of one choice; 0: to the end of the context, or of the memory
     uint32_t n;          // choices; they share the full blocks of the prompt
     uint32_t hit_used;   // leading prompt blocks that others use now (plm_prefix_peek)
-    int64_t host_bytes;  // body, prompt, media that are not charged yet
+    int64_t host_bytes;  // that are not charged yet, beside choices and tokens
+    int64_t host_held;   // charged for this request already: its body, its prompt
 };
 
 // What would be admitted in the same state; prompt_tokens 0: nothing would.
@@ -77,10 +86,10 @@ struct plm_admit_offer {
 struct plm_admit_result {
     enum plm_verdict verdict;
     enum plm_admit_term term; // what decided, where it is not ADMIT
-    int64_t needed_bytes;     // refusals: needed and limit of the term; tokens or requests where
-    int64_t limit_bytes;      // the term counts those (context, sequences, queue)
+    int64_t needed_bytes;     // refusals: needed and limit of the term, needed > limit; tokens or
+    int64_t limit_bytes;      // requests where it counts those (context, sequences, queue)
     uint32_t max_tokens;      // the output granted: as asked for, or what an open end comes to
-    uint32_t blocks_now;      // that the start needs: prompt and one more for each choice
+    uint32_t blocks_now;      // that the start needs, with what plm_admit_spare() keeps free
     uint32_t blocks_full;     // to the end of all choices
     int32_t retry_after_s;    // REFUSE_NOW: at least 1
     struct plm_admit_offer offer; // refusals
@@ -90,11 +99,16 @@ struct plm_admit_result {
 uint64_t plm_admit_blocks(uint64_t prompt_tokens, uint64_t max_tokens, uint64_t n);
 void plm_admit_door(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                     const struct plm_admit_request *request, struct plm_admit_result *ret);
-// A queued request, judged again: ADMIT or WAIT. oldest: it is the head of the guaranteed lane, so
-// the lane's blocks are its own.
-enum plm_verdict plm_admit_again(const struct plm_admit_limits *limits,
-                                 const struct plm_admit_state *state,
-                                 const struct plm_admit_request *request, bool oldest);
+// A queued request whose time is over (state: without it): why it can not start now, as a refusal
+// with its offer.
+void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                       const struct plm_admit_request *request, struct plm_admit_result *ret);
+// Blocks that stay free when a sequence starts beside `running` others: one for each of them and
+// one for itself, so that nobody is thrown out at once. A sequence that was preempted before asks
+// for twice as many each time: it comes back when it can stay, at the latest when it runs alone. So
+// it is preempted once per doubling of the pool at most. The door and the scheduler both judge by
+// it.
+uint64_t plm_admit_spare(uint32_t running, uint32_t preemptions);
 // Seconds until `tokens` tokens are generated, rounded up, within 1 .. 600.
 int32_t plm_admit_retry_after(uint64_t tokens, double tokens_per_s);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/plan/admit.h"
 #include "core/sched/sched_impl.h"
 
 static uint32_t blocks_of(uint32_t tokens)
@@ -26,8 +27,7 @@ bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq)
     struct plm_kv_pool_stats pool;
     plm_kv_pool_read(s->pool, &pool);
     uint64_t need = blocks_of(seq->n_tokens), available = (uint64_t)pool.free + pool.cached;
-    // One more block for itself and one for each that runs: who enters is not thrown out at once.
-    uint64_t spare = s->running > 0 ? 1 + (uint64_t)s->running : 0;
+    uint64_t spare = plm_admit_spare(s->running, seq->preemptions);
     if (need + spare <= available)
         return true;
     uint32_t used = shared_blocks(seq);

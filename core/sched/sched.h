@@ -10,8 +10,9 @@
 // running one is preempted (its blocks are given back, it is computed again later). So the oldest
 // always gets its blocks, and since the plan holds the blocks of one longest request, something
 // always finishes. The right to preempt stands in for blocks set aside: setting them aside would
-// keep the pool of a request with an open end idle. A preempted sequence comes back only when its
-// blocks, one more, and one for every running sequence are there, so it is not thrown out at once.
+// keep the pool of a request with an open end idle. A sequence enters only when beside its own
+// blocks those of plm_admit_spare() are there, twice as many each time it was preempted, so that
+// nothing is thrown out and computed again in a loop.
 #ifndef PLM_SCHED_SCHED_H
 #define PLM_SCHED_SCHED_H
 

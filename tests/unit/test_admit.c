@@ -12,6 +12,7 @@ static struct plm_admit_limits limits(void)
 {
     return (struct plm_admit_limits){.max_context = 4096,
                                      .max_sequences = 8,
+                                     .choices_max = 8,
                                      .blocks_total = 1000,
                                      .block_bytes = 1000,
                                      .queue_max = 4,
@@ -20,7 +21,15 @@ static struct plm_admit_limits limits(void)
 
 static struct plm_admit_state idle(const struct plm_admit_limits *l)
 {
-    return (struct plm_admit_state){.blocks_available = l->blocks_total};
+    return (struct plm_admit_state){.blocks_total = l->blocks_total,
+                                    .blocks_available = l->blocks_total};
+}
+
+static struct plm_admit_request ask_of(uint32_t prompt, uint32_t output, uint32_t n, uint32_t hit,
+                                       int64_t host)
+{
+    return (struct plm_admit_request){
+        .prompt_tokens = prompt, .max_tokens = output, .n = n, .hit_used = hit, .host_bytes = host};
 }
 
 static struct plm_admit_result door(const struct plm_admit_limits *l,
@@ -47,26 +56,25 @@ START_TEST(an_idle_engine_admits)
 {
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
-    struct plm_admit_result r = door(&l, &s, (struct plm_admit_request){100, 50, 1, 0, 1000});
+    struct plm_admit_result r = door(&l, &s, ask_of(100, 50, 1, 0, 1000));
     ck_assert_int_eq(r.verdict, PLM_ADMIT);
     ck_assert_uint_eq(r.max_tokens, 50);
-    ck_assert_uint_eq(r.blocks_now, 7 + 1);
+    ck_assert_uint_eq(r.blocks_now, 7); // alone it needs nothing beside the prompt
     ck_assert_uint_eq(r.blocks_full, 10);
     // An open end goes to the context, or to where memory ends.
-    r = door(&l, &s, (struct plm_admit_request){100, 0, 1, 0, 0});
+    r = door(&l, &s, ask_of(100, 0, 1, 0, 0));
     ck_assert_uint_eq(r.max_tokens, 4096 - 100);
     l.blocks_total = 20;
     s = idle(&l);
-    r = door(&l, &s, (struct plm_admit_request){100, 0, 2, 0, 0});
+    r = door(&l, &s, ask_of(100, 0, 2, 0, 0));
     ck_assert_int_eq(r.verdict, PLM_ADMIT);
     ck_assert_uint_eq(r.max_tokens, (6 + 7) * 16 - 100);
     ck_assert_uint_le(r.blocks_full, 20);
     // A request that ends in its first block needs no second.
     l.blocks_total = 1;
     s = idle(&l);
-    ck_assert_int_eq(door(&l, &s, (struct plm_admit_request){10, 6, 1, 0, 0}).verdict, PLM_ADMIT);
-    ck_assert_int_eq(door(&l, &s, (struct plm_admit_request){10, 7, 1, 0, 0}).verdict,
-                     PLM_REFUSE_NEVER);
+    ck_assert_int_eq(door(&l, &s, ask_of(10, 6, 1, 0, 0)).verdict, PLM_ADMIT);
+    ck_assert_int_eq(door(&l, &s, ask_of(10, 7, 1, 0, 0)).verdict, PLM_REFUSE_NEVER);
 }
 END_TEST
 
@@ -74,7 +82,7 @@ START_TEST(never_names_its_term)
 {
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
-    struct plm_admit_result r = door(&l, &s, (struct plm_admit_request){4096, 1, 1, 0, 0});
+    struct plm_admit_result r = door(&l, &s, ask_of(4096, 1, 1, 0, 0));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
     ck_assert_int_eq(r.term, PLM_ADMIT_CONTEXT);
     ck_assert_int_eq(r.needed_bytes, 4097);
@@ -82,25 +90,25 @@ START_TEST(never_names_its_term)
     ck_assert_int_eq(r.retry_after_s, 0);
     ck_assert_uint_eq(r.offer.max_tokens, 1);
     ck_assert_uint_eq(r.offer.prompt_tokens, 4095);
-    r = door(&l, &s, (struct plm_admit_request){4000, 500, 1, 0, 0});
+    r = door(&l, &s, ask_of(4000, 500, 1, 0, 0));
     ck_assert_uint_eq(r.offer.prompt_tokens, 4000);
     ck_assert_uint_eq(r.offer.max_tokens, 96);
-    r = door(&l, &s, (struct plm_admit_request){100, 3000, 8, 0, 0});
+    r = door(&l, &s, ask_of(100, 3000, 8, 0, 0));
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
     ck_assert_int_eq(r.needed_bytes, (6 + 8 * 188) * 1000);
     ck_assert_int_eq(r.limit_bytes, 1000 * 1000);
     ck_assert_uint_eq(r.offer.n, 8);
     ck_assert_uint_eq(r.offer.max_tokens, (6 + 994 / 8) * 16 - 100);
-    r = door(&l, &s, (struct plm_admit_request){100, 10, 9, 0, 0});
+    r = door(&l, &s, ask_of(100, 10, 9, 0, 0));
     ck_assert_int_eq(r.term, PLM_ADMIT_SEQUENCES);
     ck_assert_uint_eq(r.offer.n, 8);
-    r = door(&l, &s, (struct plm_admit_request){100, 10, 1, 0, 65 * MIB});
+    r = door(&l, &s, ask_of(100, 10, 1, 0, 65 * MIB));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
     // n x max_tokens that would overflow.
     l.max_context = UINT32_MAX;
-    l.max_sequences = UINT32_MAX;
-    r = door(&l, &s, (struct plm_admit_request){1, UINT32_MAX - 1, UINT32_MAX, 0, 0});
+    l.choices_max = UINT32_MAX;
+    r = door(&l, &s, ask_of(1, UINT32_MAX - 1, UINT32_MAX, 0, 0));
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
     ck_assert_int_gt(r.needed_bytes, INT64_C(1) << 60);
 }
@@ -110,7 +118,7 @@ START_TEST(busy_means_wait_and_a_full_queue_means_now)
 {
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
-    const struct plm_admit_request ask = {100, 50, 1, 0, 0};
+    const struct plm_admit_request ask = ask_of(100, 50, 1, 0, 0);
     s.sequences = 8;
     ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
     s.sequences = 2;
@@ -135,45 +143,100 @@ START_TEST(busy_means_wait_and_a_full_queue_means_now)
     l.queue_max = 0;
     s = idle(&l);
     s.sequences = 1;
-    s.blocks_available = 6;
+    s.blocks_available = 8;
     r = door(&l, &s, ask);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
-    ck_assert_int_eq(r.needed_bytes, 8000);
-    ck_assert_int_eq(r.limit_bytes, 6000);
-    ck_assert_uint_eq(r.offer.prompt_tokens, 5 * 16);
+    ck_assert_int_eq(r.needed_bytes, 9000); // the prompt, one more, one for who runs
+    ck_assert_int_eq(r.limit_bytes, 8000);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 6 * 16);
     // What others hold already costs nothing.
-    ck_assert_int_eq(door(&l, &s, (struct plm_admit_request){100, 50, 1, 2, 0}).verdict, PLM_ADMIT);
+    ck_assert_int_eq(door(&l, &s, ask_of(100, 50, 1, 2, 0)).verdict, PLM_ADMIT);
     s.host_used = 64 * MIB - 10;
-    r = door(&l, &s, (struct plm_admit_request){16, 16, 1, 0, 11});
+    r = door(&l, &s, ask_of(16, 16, 1, 0, 11));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
 }
 END_TEST
 
-START_TEST(the_lane_keeps_its_blocks)
+START_TEST(who_runs_keeps_blocks_to_grow)
 {
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
-    s.sequences = 1;
-    s.blocks_available = 20;
-    s.blocks_lane = 13;
-    const struct plm_admit_request ask = {100, 50, 1, 0, 0}; // 8 blocks
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
-    ck_assert_int_eq(plm_admit_again(&l, &s, &ask, false), PLM_WAIT);
-    ck_assert_int_eq(plm_admit_again(&l, &s, &ask, true), PLM_ADMIT);
-    s.blocks_lane = 12;
+    const struct plm_admit_request ask = ask_of(100, 50, 1, 0, 0); // 7 blocks for the prompt
+    s.blocks_available = 7;
     ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_ADMIT);
-    s.blocks_lane = 100;
+    s.sequences = 3;
+    s.blocks_available = 7 + 1 + 3;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_ADMIT);
+    s.blocks_available--;
     ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
-    s.sequences = 8;
-    ck_assert_int_eq(plm_admit_again(&l, &s, &ask, true), PLM_WAIT);
+    ck_assert_int_eq(door(&l, &s, ask).term, PLM_ADMIT_KV);
+    ck_assert_uint_eq(plm_admit_spare(0, 100), 0);
+    ck_assert_uint_eq(plm_admit_spare(3, 1), 8);
+    ck_assert_uint_eq(plm_admit_spare(3, 2), 16);
+    ck_assert_uint_gt(plm_admit_spare(1, UINT32_MAX), 1u << 20);
+    ck_assert_uint_gt(plm_admit_spare(UINT32_MAX, UINT32_MAX), UINT32_MAX);
+}
+END_TEST
+
+START_TEST(a_smaller_pool_and_sleep_refuse_for_now)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    const struct plm_admit_request ask = ask_of(100, 400, 1, 0, 0); // 32 blocks
+    s.blocks_total = s.blocks_available = 31; // of 1000: a neighbour has the rest
+    struct plm_admit_result r = door(&l, &s, ask);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_eq(r.needed_bytes, 32000);
+    ck_assert_int_eq(r.limit_bytes, 31000);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 100);
+    ck_assert_uint_eq(r.offer.max_tokens, 31 * 16 - 100);
+    s.asleep = true;
+    r = door(&l, &s, ask);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_ASLEEP);
+    ck_assert_int_eq(r.limit_bytes, 0);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 0);
+    ck_assert_str_eq(plm_admit_term_name(r.term), "asleep");
+}
+END_TEST
+
+START_TEST(host_bytes_grow_with_the_request)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    l.host_limit = 10000;
+    l.host_idle = 2000;
+    l.host_choice_bytes = 500;
+    l.host_token_bytes = 4;
+    l.host_output_tokens = 256;
+    s.host_used = 5000;
+    // 2 x (500 + 4 x (100 + 256)) = 3848, and 1000 beside it; what is beyond 256 is not reserved.
+    ck_assert_int_eq(door(&l, &s, ask_of(100, 300, 2, 0, 1000)).verdict, PLM_ADMIT);
+    struct plm_admit_result r = door(&l, &s, ask_of(100, 300, 2, 0, 1153));
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
+    ck_assert_int_eq(r.needed_bytes, 10001);
+    ck_assert_int_eq(r.limit_bytes, 10000);
+    ck_assert_uint_eq(r.offer.n, 2);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 100);
+    ck_assert_uint_eq(r.offer.max_tokens, 255);
+    struct plm_admit_request held = ask_of(100, 300, 2, 0, 1000);
+    held.host_held = 3152; // with its body it needs all that an idle engine has
+    ck_assert_int_eq(door(&l, &s, held).verdict, PLM_ADMIT);
+    held.host_held++;
+    r = door(&l, &s, held);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
+    ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
+    ck_assert_int_eq(r.needed_bytes, 10001);
 }
 END_TEST
 
 START_TEST(every_offer_is_accepted)
 {
-    int offers = 0, nothing = 0;
+    int offers = 0, nothing = 0, terms[PLM_ADMIT_TERMS] = {0};
     for (uint32_t i = 0; i < 300000; i++) {
         uint32_t r[16], key[2] = {8, 9};
         for (uint32_t j = 0; j < 4; j++) {
@@ -186,17 +249,24 @@ START_TEST(every_offer_is_accepted)
                                      .block_bytes = 1 + r[3] % 1000,
                                      .queue_max = r[4] % 4,
                                      .queue_tokens_max = r[4] % 3 ? 0 : r[5] % 3000,
-                                     .host_limit = r[5] % 2 ? 1000 : 0};
-        struct plm_admit_state s = {.blocks_available = r[6] % (l.blocks_total + 1),
-                                    .blocks_lane = r[7] % 3 ? 0 : r[7] % 100,
-                                    .sequences = r[8] % (l.max_sequences + 1),
-                                    .queued = r[9] % 4,
+                                     .host_limit = r[5] % 2 ? 10000 : 0,
+                                     .host_idle = r[6] % 1000,
+                                     .host_choice_bytes = r[7] % 500,
+                                     .host_token_bytes = r[8] % 5,
+                                     .host_output_tokens = r[9] % 300};
+        l.choices_max = l.max_sequences + r[1] / 16 % 8;
+        struct plm_admit_state s = {.sequences = r[8] / 8 % (l.max_sequences + 1),
+                                    .queued = r[9] / 512 % 4,
                                     .queued_tokens = r[9] % 2000,
-                                    .host_used = r[10] % 1000};
+                                    .host_used = r[10] % 10000,
+                                    .asleep = r[7] / 512 % 20 == 0};
+        s.blocks_total = r[6] % 4 ? l.blocks_total : r[6] / 4 % (l.blocks_total + 1);
+        s.blocks_available = r[6] / 8192 % (s.blocks_total + 1);
         struct plm_admit_request ask = {.prompt_tokens = 1 + r[11] % 6000,
                                         .max_tokens = r[12] % 4 ? r[12] % 6000 : 0,
                                         .n = 1 + r[13] % 20,
-                                        .host_bytes = r[14] % 3 ? 0 : r[14] % 1200};
+                                        .host_bytes = r[14] % 3 ? 0 : r[14] % 1200,
+                                        .host_held = r[14] % 5 ? 0 : r[14] % 3000};
         ask.hit_used = r[15] % 2 ? r[15] % (ask.prompt_tokens / 16 + 1) : 0;
         struct plm_admit_result a = door(&l, &s, ask);
         if (a.verdict == PLM_ADMIT || a.verdict == PLM_WAIT) {
@@ -212,14 +282,18 @@ START_TEST(every_offer_is_accepted)
         if (a.offer.prompt_tokens == 0) {
             nothing++;
             // Then not even one token would be let in.
-            struct plm_admit_request one = {1, 1, 1, 0, ask.host_bytes};
+            struct plm_admit_request one = ask_of(1, 1, 1, 0, ask.host_bytes);
+            one.host_held = ask.host_held;
             struct plm_admit_result b = door(&l, &s, one);
             ck_assert(b.verdict == PLM_REFUSE_NEVER || b.verdict == PLM_REFUSE_NOW);
             continue;
         }
         offers++;
-        struct plm_admit_request offered = {a.offer.prompt_tokens, a.offer.max_tokens, a.offer.n, 0,
-                                            ask.host_bytes};
+        struct plm_admit_request offered = ask;
+        offered.prompt_tokens = a.offer.prompt_tokens;
+        offered.max_tokens = a.offer.max_tokens;
+        offered.n = a.offer.n;
+        offered.hit_used = 0;
         if (a.offer.prompt_tokens == ask.prompt_tokens)
             offered.hit_used = ask.hit_used;
         struct plm_admit_result b = door(&l, &s, offered);
@@ -227,9 +301,44 @@ START_TEST(every_offer_is_accepted)
         ck_assert_uint_ge(a.offer.max_tokens, 1);
         ck_assert_uint_le(a.offer.prompt_tokens, ask.prompt_tokens);
         ck_assert_uint_le(a.offer.n, ask.n);
+        terms[a.term]++;
     }
+    for (int t = PLM_ADMIT_KV; t <= PLM_ADMIT_SEQUENCES; t++)
+        ck_assert_msg(t == PLM_ADMIT_QUEUE || terms[t] > 100, "%s: %d offers",
+                      plm_admit_term_name(t), terms[t]);
     ck_assert_int_gt(offers, 50000);
     ck_assert_int_gt(nothing, 1000);
+}
+END_TEST
+
+START_TEST(an_overdue_request_hears_why)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    struct plm_admit_result r;
+    const struct plm_admit_request ask = ask_of(100, 50, 1, 0, 0);
+    s.sequences = 2;
+    s.blocks_available = 5;
+    s.queued = 3;
+    s.tokens_to_blocks = 60;
+    s.tokens_per_s = 10;
+    plm_admit_overdue(&l, &s, &ask, &r);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_eq(r.needed_bytes, (7 + 3) * 1000);
+    ck_assert_int_eq(r.limit_bytes, 5000);
+    ck_assert_int_eq(r.retry_after_s, 6);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 100); // it may queue again
+    s.sequences = 8;
+    plm_admit_overdue(&l, &s, &ask, &r);
+    ck_assert_int_eq(r.term, PLM_ADMIT_SEQUENCES);
+    ck_assert_int_eq(r.needed_bytes, 9);
+    ck_assert_int_eq(r.limit_bytes, 8);
+    s.sequences = 2; // only those that were preempted are before it
+    s.blocks_available = 500;
+    plm_admit_overdue(&l, &s, &ask, &r);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_gt(r.needed_bytes, r.limit_bytes);
 }
 END_TEST
 
@@ -416,7 +525,10 @@ int main(void)
     tcase_add_test(tc, an_idle_engine_admits);
     tcase_add_test(tc, never_names_its_term);
     tcase_add_test(tc, busy_means_wait_and_a_full_queue_means_now);
-    tcase_add_test(tc, the_lane_keeps_its_blocks);
+    tcase_add_test(tc, who_runs_keeps_blocks_to_grow);
+    tcase_add_test(tc, a_smaller_pool_and_sleep_refuse_for_now);
+    tcase_add_test(tc, host_bytes_grow_with_the_request);
+    tcase_add_test(tc, an_overdue_request_hears_why);
     tcase_add_test(tc, every_offer_is_accepted);
     tcase_add_test(tc, retry_after_is_bounded);
     tcase_add_test(tc, the_worst_planned_step_passes);

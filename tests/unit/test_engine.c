@@ -760,8 +760,9 @@ START_TEST(host_memory_tells_never_from_now)
     ck_assert_int_eq(plim_engine_host_charge(engine, m.host_limit_bytes / 10 * 9 - idle), PLIM_OK);
     ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_NOMEM_HOST);
     ck_assert_str_eq(err.term, "host");
-    ck_assert_int_gt(err.needed_bytes, 0);
-    ck_assert_int_le(err.needed_bytes, err.limit_bytes);
+    ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
+    ck_assert_int_gt(err.alone_bytes, idle);
+    ck_assert_int_le(err.alone_bytes, err.limit_bytes);
     ck_assert_int_ge(err.retry_after_s, 1);
     // What the caller holds for it counts.
     q.host_charged_bytes = (uint64_t)m.host_limit_bytes / 10 * 9;
