@@ -234,40 +234,50 @@ START_TEST(host_bytes_grow_with_the_request)
 }
 END_TEST
 
+// A random door: limits, what is there, and what is asked.
+static void draw_door(uint32_t i, struct plm_admit_limits *l, struct plm_admit_state *s,
+                      struct plm_admit_request *ask)
+{
+    uint32_t r[16], key[2] = {8, 9};
+    for (uint32_t j = 0; j < 4; j++) {
+        uint32_t counter[4] = {i, j, 0, 0};
+        plm_philox4x32(counter, key, r + 4 * j);
+    }
+    *l = (struct plm_admit_limits){.max_context = 1 + r[0] % 5000,
+                                   .max_sequences = 1 + r[1] % 16,
+                                   .blocks_total = 1 + r[2] % (1u << (r[3] % 12)),
+                                   .block_bytes = 1 + r[3] % 1000,
+                                   .queue_max = r[4] % 4,
+                                   .queue_tokens_max = r[4] % 3 ? 0 : r[5] % 3000,
+                                   .host_limit = r[5] % 2 ? 10000 : 0,
+                                   .host_idle = r[6] % 1000,
+                                   .host_choice_bytes = r[7] % 500,
+                                   .host_token_bytes = r[8] % 5,
+                                   .host_output_tokens = r[9] % 300};
+    l->choices_max = l->max_sequences + r[1] / 16 % 8;
+    *s = (struct plm_admit_state){.sequences = r[8] / 8 % (l->max_sequences + 1),
+                                  .queued = r[9] / 512 % 4,
+                                  .queued_tokens = r[9] % 2000,
+                                  .host_used = r[10] % 10000,
+                                  .asleep = r[7] / 512 % 20 == 0};
+    s->blocks_total = r[6] % 4 ? l->blocks_total : r[6] / 4 % (l->blocks_total + 1);
+    s->blocks_available = r[6] / 8192 % (s->blocks_total + 1);
+    *ask = (struct plm_admit_request){.prompt_tokens = 1 + r[11] % 6000,
+                                      .max_tokens = r[12] % 4 ? r[12] % 6000 : 0,
+                                      .n = 1 + r[13] % 20,
+                                      .host_bytes = r[14] % 3 ? 0 : r[14] % 1200,
+                                      .host_held = r[14] % 5 ? 0 : r[14] % 3000};
+    ask->hit_used = r[15] % 2 ? r[15] % (ask->prompt_tokens / 16 + 1) : 0;
+}
+
 START_TEST(every_offer_is_accepted)
 {
     int offers = 0, nothing = 0, terms[PLM_ADMIT_TERMS] = {0};
     for (uint32_t i = 0; i < 300000; i++) {
-        uint32_t r[16], key[2] = {8, 9};
-        for (uint32_t j = 0; j < 4; j++) {
-            uint32_t counter[4] = {i, j, 0, 0};
-            plm_philox4x32(counter, key, r + 4 * j);
-        }
-        struct plm_admit_limits l = {.max_context = 1 + r[0] % 5000,
-                                     .max_sequences = 1 + r[1] % 16,
-                                     .blocks_total = 1 + r[2] % (1u << (r[3] % 12)),
-                                     .block_bytes = 1 + r[3] % 1000,
-                                     .queue_max = r[4] % 4,
-                                     .queue_tokens_max = r[4] % 3 ? 0 : r[5] % 3000,
-                                     .host_limit = r[5] % 2 ? 10000 : 0,
-                                     .host_idle = r[6] % 1000,
-                                     .host_choice_bytes = r[7] % 500,
-                                     .host_token_bytes = r[8] % 5,
-                                     .host_output_tokens = r[9] % 300};
-        l.choices_max = l.max_sequences + r[1] / 16 % 8;
-        struct plm_admit_state s = {.sequences = r[8] / 8 % (l.max_sequences + 1),
-                                    .queued = r[9] / 512 % 4,
-                                    .queued_tokens = r[9] % 2000,
-                                    .host_used = r[10] % 10000,
-                                    .asleep = r[7] / 512 % 20 == 0};
-        s.blocks_total = r[6] % 4 ? l.blocks_total : r[6] / 4 % (l.blocks_total + 1);
-        s.blocks_available = r[6] / 8192 % (s.blocks_total + 1);
-        struct plm_admit_request ask = {.prompt_tokens = 1 + r[11] % 6000,
-                                        .max_tokens = r[12] % 4 ? r[12] % 6000 : 0,
-                                        .n = 1 + r[13] % 20,
-                                        .host_bytes = r[14] % 3 ? 0 : r[14] % 1200,
-                                        .host_held = r[14] % 5 ? 0 : r[14] % 3000};
-        ask.hit_used = r[15] % 2 ? r[15] % (ask.prompt_tokens / 16 + 1) : 0;
+        struct plm_admit_limits l;
+        struct plm_admit_state s;
+        struct plm_admit_request ask;
+        draw_door(i, &l, &s, &ask);
         struct plm_admit_result a = door(&l, &s, ask);
         if (a.verdict == PLM_ADMIT || a.verdict == PLM_WAIT) {
             ck_assert_uint_eq(a.offer.prompt_tokens, 0);
