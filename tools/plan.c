@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plimsoll plan: what a start would plan, without serving.
+// plimsoll plan: what a start would plan, without serving: measured on the device, or dry, for a
+// device that is not there.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,17 @@
 
 struct flags {
     const char *plan_out;
+    uint64_t device_memory;
     bool json;
 };
 
 static const struct plm_opt table[] = {
     PLM_OPT("--json", NULL, "print the plan as JSON instead of a table", PLM_OPT_FLAG,
             offsetof(struct flags, json)),
+    PLM_OPT_IN("--device-memory", "BYTES",
+               "plan without the device, as if it had so much memory: reads the\nmodel's header "
+               "alone; --device is cpu, cuda, hip or vulkan then",
+               PLM_OPT_BYTES, offsetof(struct flags, device_memory), 1, 9e15),
     PLM_OPT("--plan-out", "FILE", "also write the plan as JSON to a file", PLM_OPT_STRING,
             offsetof(struct flags, plan_out)),
     PLM_OPT_END,
@@ -67,7 +73,9 @@ static int make(struct plm_engine_flags *engine_flags, const struct flags *flags
     plim_error err = {0};
     plim_plan *plan = NULL;
     plm_term_attach(&engine_flags->opts, engine_flags->verbose);
-    int r = plim_plan_create(&engine_flags->opts, &plan, &err);
+    int r = flags->device_memory > 0
+                ? plim_plan_dry(&engine_flags->opts, flags->device_memory, &plan, &err)
+                : plim_plan_create(&engine_flags->opts, &plan, &err);
     plm_term_progress_end();
     if (r != PLIM_OK)
         plm_term_error("plan", r, &err);
@@ -85,7 +93,8 @@ int plim_cmd_plan(int argc, char **argv)
                                            plm_engine_flags_group(&engine_flags)};
     const struct plm_opt_command cmd = {
         .name = "plan",
-        .summary = "Loads, measures and sizes as serve does, prints the plan and ends.",
+        .summary = "Loads, measures and sizes as serve does, prints the plan and ends; with\n"
+                   "--device-memory plans from the model's header, without the device.",
         .groups = groups,
         .n_groups = 2,
     };

@@ -421,9 +421,9 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     const struct plm_plan_caps *caps = &plan->in.caps;
     plm_buf_printf(buf, "Memory plan: %s on %s", head->model != NULL ? head->model : "model",
                    head->device_id != NULL ? head->device_id : "device");
+    const char *isa = head->isa != NULL ? head->isa : "";
     if (head->device_name != NULL)
-        plm_buf_printf(buf, " (%s%s%s)", head->device_name, head->isa != NULL ? ", " : "",
-                       head->isa != NULL ? head->isa : "");
+        plm_buf_printf(buf, " (%s%s%s)", head->device_name, *isa != '\0' ? ", " : "", isa);
     plm_buf_append_str(buf, "\n\n");
     room_rows(buf, plan);
     resident_rows(buf, head, plan);

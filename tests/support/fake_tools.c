@@ -51,6 +51,25 @@ int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *
     return PLIM_OK;
 }
 
+int plim_plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan **ret,
+                  plim_error *err)
+{
+    if (strcmp(opts->model_path, "missing") == 0)
+        return fail(err, PLIM_ERR_NOT_FOUND, "missing: no such file");
+    if (device_bytes < 1 << 20)
+        return fail(err, PLIM_ERR_OUT_OF_DEVICE, "the device is too small");
+    *ret = &the_plan;
+    return PLIM_OK;
+}
+
+int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, char *out, size_t cap,
+                   size_t *need, plim_error *err)
+{
+    if (a_len == 0 || b_len == 0 || *a != '{' || *b != '{')
+        return fail(err, PLIM_ERR_FORMAT, "not a plan");
+    return give("plan.line  1 -> 2\n", out, cap, need);
+}
+
 void plim_plan_free(plim_plan *plan)
 {
     (void)plan;

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/gguf_shapes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/base/utf8.h"
+#include "core/model/types.h"
+#include "tests/support/gguf_writer.h"
+
+// From the configurations that the publishers give with the models (config.json).
+const struct gguf_shape gguf_shapes[] = {
+    {.name = "llama-3.1-8b",
+     .arch = "llama",
+     .pre = "llama-bpe",
+     .n_layer = 32,
+     .n_embd = 4096,
+     .n_head = 32,
+     .n_head_kv = 8,
+     .n_ff = 14336,
+     .n_vocab = 128256,
+     .n_ctx = 131072,
+     .rope_base = 500000.0f,
+     .rope_freqs = true},
+    {.name = "qwen2.5-32b",
+     .arch = "qwen2",
+     .pre = "qwen2",
+     .n_layer = 64,
+     .n_embd = 5120,
+     .n_head = 40,
+     .n_head_kv = 8,
+     .n_ff = 27648,
+     .n_vocab = 152064,
+     .n_ctx = 131072,
+     .rope_base = 1000000.0f,
+     .qkv_bias = true},
+    {.name = "llama-3-70b",
+     .arch = "llama",
+     .pre = "llama-bpe",
+     .n_layer = 80,
+     .n_embd = 8192,
+     .n_head = 64,
+     .n_head_kv = 8,
+     .n_ff = 28672,
+     .n_vocab = 128256,
+     .n_ctx = 8192,
+     .rope_base = 500000.0f},
+};
+const size_t gguf_n_shapes = sizeof(gguf_shapes) / sizeof(gguf_shapes[0]);
+const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m"};
+
+// ---- the vocabulary ----
+
+#define N_PAIRS  65536u
+#define SPECIALS 256u
+
+// The printable form of a byte: bytes stand for themselves or count up from U+0100.
+static size_t put_byte(uint32_t byte, char *out)
+{
+    uint32_t next = 0x100;
+    for (uint32_t b = 0; b < byte; b++)
+        next += !((b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE);
+    const bool plain =
+        (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    return plm_utf8_encode(plain ? byte : next, out);
+}
+
+static void put_token(uint32_t id, uint32_t n_vocab, char out[32])
+{
+    size_t n = 0;
+    if (id >= n_vocab - SPECIALS) {
+        snprintf(out, 32, "<|special_%u|>", id - (n_vocab - SPECIALS));
+        return;
+    }
+    if (id >= 256 + N_PAIRS) { // a pair and a byte
+        const uint32_t pair = (id - 256 - N_PAIRS) / 256;
+        n += put_byte(pair / 256, out + n);
+        n += put_byte(pair % 256, out + n);
+    } else if (id >= 256) {
+        n += put_byte((id - 256) / 256, out + n);
+    }
+    n += put_byte(id % 256, out + n);
+    out[n] = '\0';
+}
+
+// The merge that makes a pair.
+static void put_merge(uint32_t id, char out[32])
+{
+    size_t n = put_byte((id - 256) / 256, out);
+    out[n++] = ' ';
+    n += put_byte(id % 256, out + n);
+    out[n] = '\0';
+}
+
+static void vocabulary(struct gguf_writer *w, const struct gguf_shape *s)
+{
+    char(*text)[32] = calloc(s->n_vocab, sizeof(*text));
+    const char **ptr = calloc(s->n_vocab, sizeof(*ptr));
+    int32_t *type = calloc(s->n_vocab, sizeof(*type));
+    if (text == NULL || ptr == NULL || type == NULL)
+        abort();
+    for (uint32_t id = 0; id < s->n_vocab; id++) {
+        put_token(id, s->n_vocab, text[id]);
+        ptr[id] = text[id];
+        type[id] = id >= s->n_vocab - SPECIALS ? 3 : 1; // control, normal
+    }
+    gguf_writer_str(w, "tokenizer.ggml.model", "gpt2");
+    gguf_writer_str(w, "tokenizer.ggml.pre", s->pre);
+    gguf_writer_strs(w, "tokenizer.ggml.tokens", ptr, s->n_vocab);
+    gguf_writer_array(w, "tokenizer.ggml.token_type", PLM_GGUF_I32, type, s->n_vocab);
+    for (uint32_t i = 0; i < N_PAIRS; i++)
+        put_merge(256 + i, text[i]);
+    gguf_writer_strs(w, "tokenizer.ggml.merges", ptr, N_PAIRS);
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", s->n_vocab - SPECIALS);
+    gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", s->n_vocab - SPECIALS + 1);
+    free(text);
+    free(ptr);
+    free(type);
+}
+
+// ---- tensors ----
+
+static void entry(struct gguf_writer *w, const char *name, enum plm_type type, uint64_t n_in,
+                  uint64_t n_out)
+{
+    const uint64_t ne[2] = {n_in, n_out};
+    const uint32_t n_dims = n_out > 0 ? 2 : 1; // 0: a vector
+    uint64_t row;
+    if (!plm_type_row_bytes(type, n_in, &row))
+        abort();
+    gguf_writer_info(w, (struct plm_slice){name, strlen(name)}, n_dims, ne, n_dims, type,
+                     w->next_offset);
+    w->next_offset = plm_round_up(w->next_offset + row * (n_out > 0 ? n_out : 1), w->alignment);
+}
+
+static void block_entry(struct gguf_writer *w, uint32_t il, const char *name, enum plm_type type,
+                        uint64_t n_in, uint64_t n_out)
+{
+    char full[64];
+    snprintf(full, sizeof(full), "blk.%u.%s", il, name);
+    entry(w, full, type, n_in, n_out);
+}
+
+// Q4_K_M gives attn_v and ffn_down more bits in the first and last eighth of the layers and in
+// every third one between.
+static bool more_bits(uint32_t il, uint32_t n)
+{
+    return il < n / 8 || il >= 7 * n / 8 || (il - n / 8) % 3 == 2;
+}
+
+static void layer(struct gguf_writer *w, const struct gguf_shape *s, enum gguf_mix mix, uint32_t il)
+{
+    const uint64_t kv = (uint64_t)s->n_embd / s->n_head * s->n_head_kv;
+    const enum plm_type base = mix == GGUF_MIX_F16 ? PLM_TYPE_F16 : PLM_TYPE_Q4_K;
+    const enum plm_type more =
+        mix == GGUF_MIX_Q4_K_M && more_bits(il, s->n_layer) ? PLM_TYPE_Q6_K : base;
+    block_entry(w, il, "attn_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
+    block_entry(w, il, "attn_q.weight", base, s->n_embd, s->n_embd);
+    block_entry(w, il, "attn_k.weight", base, s->n_embd, kv);
+    block_entry(w, il, "attn_v.weight", more, s->n_embd, kv);
+    if (s->qkv_bias) {
+        block_entry(w, il, "attn_q.bias", PLM_TYPE_F32, s->n_embd, 0);
+        block_entry(w, il, "attn_k.bias", PLM_TYPE_F32, kv, 0);
+        block_entry(w, il, "attn_v.bias", PLM_TYPE_F32, kv, 0);
+    }
+    block_entry(w, il, "attn_output.weight", base, s->n_embd, s->n_embd);
+    block_entry(w, il, "ffn_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
+    block_entry(w, il, "ffn_gate.weight", base, s->n_embd, s->n_ff);
+    block_entry(w, il, "ffn_up.weight", base, s->n_embd, s->n_ff);
+    block_entry(w, il, "ffn_down.weight", more, s->n_ff, s->n_embd);
+}
+
+static void key_u32(struct gguf_writer *w, const struct gguf_shape *s, const char *suffix,
+                    uint32_t value)
+{
+    char key[64];
+    snprintf(key, sizeof(key), "%s.%s", s->arch, suffix);
+    gguf_writer_u32(w, key, value);
+}
+
+static void keys(struct gguf_writer *w, const struct gguf_shape *s)
+{
+    char key[64];
+    gguf_writer_str(w, "general.architecture", s->arch);
+    gguf_writer_str(w, "general.name", s->name);
+    key_u32(w, s, "block_count", s->n_layer);
+    key_u32(w, s, "context_length", s->n_ctx);
+    key_u32(w, s, "embedding_length", s->n_embd);
+    key_u32(w, s, "feed_forward_length", s->n_ff);
+    key_u32(w, s, "attention.head_count", s->n_head);
+    key_u32(w, s, "attention.head_count_kv", s->n_head_kv);
+    snprintf(key, sizeof(key), "%s.rope.freq_base", s->arch);
+    gguf_writer_f32(w, key, s->rope_base);
+    snprintf(key, sizeof(key), "%s.attention.layer_norm_rms_epsilon", s->arch);
+    gguf_writer_f32(w, key, 1e-5f);
+    vocabulary(w, s);
+}
+
+bool gguf_shape_save(const struct gguf_shape *s, enum gguf_mix mix, const char *path)
+{
+    struct gguf_writer w;
+    gguf_writer_init(&w);
+    keys(&w, s);
+    entry(&w, "token_embd.weight", mix == GGUF_MIX_F16 ? PLM_TYPE_F16 : PLM_TYPE_Q4_K, s->n_embd,
+          s->n_vocab);
+    if (s->rope_freqs)
+        entry(&w, "rope_freqs.weight", PLM_TYPE_F32, s->n_embd / s->n_head / 2, 0);
+    for (uint32_t il = 0; il < s->n_layer; il++)
+        layer(&w, s, mix, il);
+    entry(&w, "output_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
+    entry(&w, "output.weight", mix == GGUF_MIX_F16 ? PLM_TYPE_F16 : PLM_TYPE_Q6_K, s->n_embd,
+          s->n_vocab);
+    const bool ok = gguf_writer_save(&w, path);
+    gguf_writer_finish(&w);
+    return ok;
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans from headers of real shapes: what a dry run says is what a simulated device of the same
+// kind holds after a real start, to the byte; or both refuse in the same words.
+#include <check.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/sim/sim.h"
+#include "core/engine/impl.h"
+#include "core/plan/dry.h"
+#include "tests/support/gguf_shapes.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static char dir[] = "/tmp/plan_dry.XXXXXX";
+static char path[64];
+
+static const char *shape_path(size_t shape, enum gguf_mix mix)
+{
+    snprintf(path, sizeof(path), "%s/%s-%s.gguf", dir, gguf_shapes[shape].name,
+             gguf_mix_names[mix]);
+    return path;
+}
+
+static void write_shapes(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    for (size_t s = 0; s < gguf_n_shapes; s++)
+        for (int m = 0; m < GGUF_MIXES; m++)
+            ck_assert(gguf_shape_save(&gguf_shapes[s], (enum gguf_mix)m,
+                                      shape_path(s, (enum gguf_mix)m)));
+}
+
+static void remove_shapes(void)
+{
+    for (size_t s = 0; s < gguf_n_shapes; s++)
+        for (int m = 0; m < GGUF_MIXES; m++)
+            unlink(shape_path(s, (enum gguf_mix)m));
+    rmdir(dir);
+}
+
+// ---- a device of a kind, simulated ----
+
+struct rig {
+    struct plm_sim_clock time;
+    struct plm_clock clock;
+    struct plm_sim_world world;
+    struct plm_sim_opts script;
+    struct plm_engine_env env;
+};
+
+static void rig_init(struct rig *rig, const struct plm_dry_kind *kind, uint64_t device_bytes)
+{
+    struct plm_caps caps;
+    plm_dry_caps(kind, device_bytes, &caps);
+    memset(rig, 0, sizeof(*rig));
+    plm_sim_clock_init(&rig->time);
+    rig->clock = plm_sim_clock_source(&rig->time);
+    rig->script = (struct plm_sim_opts){.world = &rig->world,
+                                        .clock = &rig->time,
+                                        .capacity_bytes = device_bytes,
+                                        .granularity_bytes = caps.granularity_bytes,
+                                        .max_slab_bytes = caps.max_slab_bytes,
+                                        .max_slabs = caps.max_slabs,
+                                        .context_bytes = caps.context_bytes,
+                                        .withheld_bytes = caps.withheld_bytes,
+                                        .commit = caps.commit,
+                                        .unified = caps.unified,
+                                        .hides_process_use = !caps.reports_process_use};
+    rig->env = (struct plm_engine_env){.host = plm_host_create(0),
+                                       .clock = &rig->clock,
+                                       .backend = &plm_sim_backend,
+                                       .backend_opts = &rig->script,
+                                       .seed = 1};
+}
+
+static plim_engine_opts options(const char *device)
+{
+    plim_engine_opts opts;
+    plim_engine_opts_init(&opts);
+    opts.model_path = path;
+    opts.device = device;
+    opts.manual_step = 1;
+    opts.monitor_ms = 0;
+    return opts;
+}
+
+typedef int engine_text(const plim_engine *engine, char *out, size_t cap, size_t *need);
+
+static json_object *engine_json(const plim_engine *engine, engine_text *get)
+{
+    size_t need = 0;
+    get(engine, NULL, 0, &need);
+    char *text = malloc(need + 1);
+    ck_assert_int_eq(get(engine, text, need + 1, &need), PLIM_OK);
+    json_object *object = json_tokener_parse(text);
+    free(text);
+    ck_assert_ptr_nonnull(object);
+    return object;
+}
+
+static json_object *plan_json(const plim_plan *plan)
+{
+    size_t need = 0;
+    plim_plan_json(plan, NULL, 0, &need);
+    char *text = malloc(need + 1);
+    ck_assert_int_eq(plim_plan_json(plan, text, need + 1, &need), PLIM_OK);
+    json_object *object = json_tokener_parse(text);
+    free(text);
+    ck_assert_ptr_nonnull(object);
+    return object;
+}
+
+// Fields of two objects, by name; every one must be there.
+static void same_fields(json_object *a, json_object *b, const char *group, const char *const *names)
+{
+    json_object *x, *y, *v, *w;
+    ck_assert(json_object_object_get_ex(a, group, &x) && json_object_object_get_ex(b, group, &y));
+    for (; *names != NULL; names++) {
+        ck_assert_msg(json_object_object_get_ex(x, *names, &v) &&
+                          json_object_object_get_ex(y, *names, &w),
+                      "%s.%s is not there", group, *names);
+        ck_assert_msg(json_object_equal(v, w), "%s: %s.%s: dry %s, real %s", path, group, *names,
+                      json_object_get_string(v), json_object_get_string(w));
+    }
+}
+
+static int64_t field(json_object *object, const char *group, const char *name)
+{
+    json_object *x, *v;
+    ck_assert(json_object_object_get_ex(object, group, &x) &&
+              json_object_object_get_ex(x, name, &v));
+    return json_object_get_int64(v);
+}
+
+// All of the formula but the snapshot itself, in which a real start has its probe.
+static const char *const formula[] = {"T",
+                                      "foreign",
+                                      "own_drv",
+                                      "room",
+                                      "room_binds",
+                                      "resident",
+                                      "growth",
+                                      "U",
+                                      "withheld",
+                                      "margin",
+                                      "ballast",
+                                      "host_limit",
+                                      "host",
+                                      "budget",
+                                      "max_sequences",
+                                      "max_context",
+                                      "batch_max_tokens",
+                                      "block_bytes",
+                                      "prefix_cache_blocks",
+                                      "blocks_cap",
+                                      "blocks",
+                                      "blocks_bind",
+                                      "slab_blocks",
+                                      "slab_bytes",
+                                      "slabs",
+                                      "kv_bytes",
+                                      "line",
+                                      NULL};
+static const char *const held[] = {"weights", "kv",      "state", "workspace", "encoder",
+                                   "graph",   "staging", "other", NULL};
+static const char *const uses[] = {"token_embd", "attention", "feed_forward",
+                                   "head",       "vectors",   NULL};
+
+// The real start succeeded: its plan, its ledger and the device itself agree with the dry run.
+static void check_started(const struct rig *rig, const plim_engine *engine, const plim_plan *dry)
+{
+    json_object *a = plan_json(dry), *b = engine_json(engine, plim_engine_plan_json);
+    same_fields(a, b, "plan", formula);
+    same_fields(a, b, "by_class", held);
+    same_fields(a, b, "weights", uses);
+    const int64_t line = field(a, "plan", "line"), g = field(a, "plan", "g");
+    const int64_t ballast = (field(a, "plan", "ballast") + g - 1) / g * g;
+    const int64_t kept = field(b, "by_class", "ballast"); // soft commit may keep it
+    ck_assert_int_eq((int64_t)atomic_load(&rig->world.taken_bytes), line + kept);
+    ck_assert(kept == 0 || kept == ballast);
+    // At its highest the start held the line and the ballast, which is the margin, and no more.
+    ck_assert_int_eq((int64_t)atomic_load(&rig->world.peak_taken_bytes), line + ballast);
+    json_object_put(a);
+    json_object_put(b);
+}
+
+static unsigned n_started, n_refused;
+
+static void compare(const struct plm_dry_kind *kind, uint64_t device_bytes)
+{
+    struct rig rig;
+    plim_plan *plan = NULL;
+    plim_engine *engine = NULL;
+    plim_error dry_err = {0}, err = {0};
+    const plim_engine_opts opts = options(kind->name);
+    rig_init(&rig, kind, device_bytes);
+    const int dry = plim_plan_dry(&opts, device_bytes, &plan, &dry_err);
+    plim_engine_opts o;
+    ck_assert_int_eq(plm_opts_read(&opts, &o, NULL), PLIM_OK);
+    const int real = plm_engine_create_in(&rig.env, &o, &engine, &err);
+    ck_assert_msg(dry == real, "%s on %s with %llu bytes: dry %s (%s), real %s (%s)", path,
+                  kind->name, (unsigned long long)device_bytes, plim_strstatus(dry),
+                  dry_err.message, plim_strstatus(real), err.message);
+    if (real == PLIM_OK) {
+        check_started(&rig, engine, plan);
+        plim_plan_free(plan);
+        plim_engine_free(engine);
+        n_started++;
+        return;
+    }
+    ck_assert_str_eq(dry_err.message, err.message);
+    ck_assert_int_eq(dry_err.needed_bytes, err.needed_bytes);
+    ck_assert_int_eq(dry_err.limit_bytes, err.limit_bytes);
+    ck_assert_int_eq(atomic_load(&rig.world.taken_bytes), 0);
+    ck_assert_int_eq(plm_host_destroy(rig.env.host), 0);
+    n_refused++;
+}
+
+// ---- tests ----
+
+// 8B always starts; 32B in 4 bits everywhere and in 16 bits at 80 GiB; 70B in 4 bits at 80. The
+// last kinds have figures that were compared before, so that three starts are enough.
+static const struct {
+    const char *name;
+    bool f16, large;
+    unsigned started, refused;
+} kinds[] = {{"cuda", true, true, 8, 4},
+             {"vulkan", false, true, 5, 1},
+             {"hip", false, false, 2, 1},
+             {"sim", false, false, 2, 1}};
+
+START_TEST(dry_run_is_what_a_start_holds)
+{
+    const struct plm_dry_kind *kind = plm_dry_kind(kinds[_i].name);
+    n_started = n_refused = 0;
+    for (size_t s = 0; s < gguf_n_shapes; s++) {
+        for (int m = kinds[_i].f16 ? GGUF_MIX_F16 : GGUF_MIX_Q4_K_M; m < GGUF_MIXES; m++) {
+            shape_path(s, (enum gguf_mix)m);
+            compare(kind, 24 * GIB);
+            if (kinds[_i].large)
+                compare(kind, 80 * GIB);
+        }
+    }
+    ck_assert_uint_eq(n_started, kinds[_i].started);
+    ck_assert_uint_eq(n_refused, kinds[_i].refused);
+}
+END_TEST
+
+// Sizes at which the context is lowered, and just below what starts at all.
+START_TEST(dry_run_lowers_the_context_as_a_start_does)
+{
+    const struct plm_dry_kind *kind = plm_dry_kind("cuda");
+    shape_path(0, GGUF_MIX_Q4_K_M);
+    n_started = n_refused = 0;
+    for (uint64_t mib = 5300; mib <= 5800; mib += 100)
+        compare(kind, mib << 20);
+    ck_assert_uint_ge(n_started, 2);
+    ck_assert_uint_ge(n_refused, 1);
+}
+END_TEST
+
+static void expect_dry(const plim_engine_opts *opts, uint64_t bytes, int status, const char *what)
+{
+    plim_plan *plan = NULL;
+    plim_error err = {0};
+    ck_assert_int_eq(plim_plan_dry(opts, bytes, &plan, &err), status);
+    ck_assert_msg(strstr(err.message, what) != NULL, "\"%s\" lacks \"%s\"", err.message, what);
+    ck_assert_ptr_null(plan);
+}
+
+START_TEST(dry_run_refuses_what_it_can_not_know)
+{
+    shape_path(0, GGUF_MIX_F16);
+    plim_engine_opts opts = options("metal");
+    expect_dry(&opts, GIB, PLIM_ERR_INVALID, "there are for: cpu, cuda, hip, sim, vulkan");
+    opts.device = "cuda";
+    expect_dry(&opts, 0, PLIM_ERR_INVALID, "0 bytes");
+    expect_dry(&opts, UINT64_MAX, PLIM_ERR_INVALID, "can not be planned");
+    // The largest matrix has to lie in one allocation.
+    opts.device = "vulkan";
+    expect_dry(&opts, UINT64_C(1000) << 20, PLIM_ERR_TOO_LARGE, "token_embd.weight takes");
+    opts.model_path = "/nonexistent.gguf";
+    expect_dry(&opts, GIB, PLIM_ERR_NOT_FOUND, "nonexistent");
+}
+END_TEST
+
+// A real device refuses a file that ends after its header; the CPU's dry run plans from it.
+START_TEST(header_alone_does_not_start_the_cpu)
+{
+    plim_error err = {0};
+    plim_engine *engine = NULL;
+    plim_plan *plan = NULL;
+    shape_path(0, GGUF_MIX_Q4_K_M);
+    plim_engine_opts opts = options("cpu");
+    ck_assert_int_eq(plim_engine_create(&opts, &engine, &err), PLIM_ERR_FORMAT);
+    ck_assert_ptr_nonnull(strstr(err.message, "the file is truncated"));
+    ck_assert_int_eq(plim_plan_dry(&opts, 16 * GIB, &plan, &err), PLIM_OK);
+    json_object *json = plan_json(plan);
+    ck_assert_int_gt(field(json, "plan", "host"), 0); // unified memory pays for the host
+    ck_assert_int_eq(field(json, "plan", "g"), 16 << 20);
+    json_object_put(json);
+    plim_plan_free(plan);
+}
+END_TEST
+
+START_TEST(measured_plan_in_an_environment)
+{
+    struct rig rig;
+    plim_plan *plan = NULL;
+    shape_path(0, GGUF_MIX_Q4_K_M);
+    plim_engine_opts opts = options("cuda"), o;
+    rig_init(&rig, plm_dry_kind("cuda"), 24 * GIB);
+    ck_assert_int_eq(plm_opts_read(&opts, &o, NULL), PLIM_OK);
+    ck_assert_int_eq(plm_plan_create_in(&rig.env, &o, &plan, NULL), PLIM_OK);
+    json_object *json = plan_json(plan), *dry;
+    ck_assert(json_object_object_get_ex(json, "dry", &dry) && !json_object_get_boolean(dry));
+    ck_assert_int_eq(atomic_load(&rig.world.taken_bytes), 0); // the core is gone
+    json_object_put(json);
+    plim_plan_free(plan);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan_dry");
+    TCase *tc = tcase_create("plan_dry");
+    suite_add_tcase(suite, tc);
+    tcase_set_timeout(tc, 120);
+    tcase_add_unchecked_fixture(tc, write_shapes, remove_shapes);
+    tcase_add_loop_test(tc, dry_run_is_what_a_start_holds, 0, sizeof(kinds) / sizeof(kinds[0]));
+    tcase_add_test(tc, dry_run_lowers_the_context_as_a_start_does);
+    tcase_add_test(tc, dry_run_refuses_what_it_can_not_know);
+    tcase_add_test(tc, header_alone_does_not_start_the_cpu);
+    tcase_add_test(tc, measured_plan_in_an_environment);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
