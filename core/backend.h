@@ -211,6 +211,12 @@ struct plm_backend {
     // Optional: the engine entered a phase, or begins its step-th step after READY (1, 2, ...) in
     // PLM_PHASE_SERVE. For traces, and for the timeline of a simulated device. Never blocks.
     void (*mark)(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step);
+
+    // Optional, both. What follows ':' in an id ("sim:FILE") becomes backend_opts, which one device
+    // keeps over its reopens and releases after the last close. Without them it is an index.
+    int (*configure)(struct plm_host *host, const char *argument, const void **ret_opts,
+                     struct plm_error *err);
+    void (*release)(struct plm_host *host, const void *opts);
 };
 
 // The backends of this build, ended by NULL (backends/list.c).

@@ -25,6 +25,7 @@ struct plm_device {
     struct plm_backend_device *dev; // NULL: closed, and a reopen failed
     struct plm_caps caps;           // a copy, since it outlives what it describes
     struct plm_host *host;
+    const void *configured; // what the backend made of the id, for every open; or NULL
     uint32_t max_dispatches;
     uint32_t open_dispatches; // in the list now
     uint64_t last_value;      // of the timeline, as submit returned it
@@ -108,8 +109,9 @@ static bool parse_index(const char *s, uint32_t *ret)
 int plm_device_open(const char *id, const struct plm_device_opts *opts, struct plm_device **ret,
                     struct plm_error *err)
 {
-    if (opts == NULL || ret == NULL)
-        return plm_fail(err, PLM_ERR_INVALID, "opening a device needs options and a result");
+    if (opts == NULL || opts->host == NULL || ret == NULL)
+        return plm_fail(err, PLM_ERR_INVALID,
+                        "opening a device needs options, a host and a result");
     if (id == NULL)
         id = "cpu";
     const char *colon = strchr(id, ':');
@@ -118,10 +120,22 @@ int plm_device_open(const char *id, const struct plm_device_opts *opts, struct p
     if (backend == NULL)
         return fail_unknown(id, name_len, err);
     struct plm_device_opts own = *opts;
-    if (colon != NULL && !parse_index(colon + 1, &own.index))
+    const void *configured = NULL;
+    if (colon != NULL && backend->configure != NULL) {
+        int rc = backend->configure(opts->host, colon + 1, &configured, err);
+        if (rc != PLM_OK)
+            return rc;
+        own.backend_opts = configured;
+    } else if (colon != NULL && !parse_index(colon + 1, &own.index)) {
         return plm_fail(err, PLM_ERR_INVALID, "device '%.64s': what follows ':' is no device index",
                         id);
-    return plm_device_open_backend(backend, &own, ret, err);
+    }
+    int rc = plm_device_open_backend(backend, &own, ret, err);
+    if (rc == PLM_OK)
+        (*ret)->configured = configured;
+    else if (configured != NULL)
+        backend->release(opts->host, configured);
+    return rc;
 }
 
 static bool caps_are_sane(const struct plm_caps *caps)
@@ -231,6 +245,8 @@ size_t plm_device_close(struct plm_device *d)
         d->backend->free(d->dev, &d->slabs[--d->n_slabs]);
     d->backend->close(d->dev);
     pthread_rwlock_destroy(&d->dev_lock);
+    if (d->configured != NULL)
+        d->backend->release(d->host, d->configured);
     plm_free(d->host, d->slabs);
     plm_free(d->host, d);
     return left;

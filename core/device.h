@@ -18,7 +18,7 @@ struct plm_device_counters {
     uint64_t resizes; // slabs taken or given back with the resizer's key
 };
 
-// Finds the backend by name in `id` ("cpu", "sim", "cuda:1"; NULL: "cpu") and opens it.
+// Finds the backend by name in `id` ("cpu", "cuda:1", "sim:FILE"; NULL: "cpu") and opens it.
 int plm_device_open(const char *id, const struct plm_device_opts *opts, struct plm_device **ret,
                     struct plm_error *err);
 // Opens a given backend (tests; the simulated device).

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulated device: a script of what a driver may do, around a backend that computes for real
-// or around none. Without an inner backend it takes no time and has addresses but no bytes: copies
-// in are dropped, copies out give zeros. Deterministic: what happens depends on the script and on
-// how many calls of each kind were made, never on time or chance.
+// or around none. Without an inner backend it has addresses but no bytes (caps.addresses_only): of
+// what the host copies in, only the last small ranges read back as written, all else reads as
+// zeros. Deterministic: what happens depends on the script, on how many calls of each kind were
+// made, and on the clock of the device's options, never on chance.
 //
 // Zero means "does not happen" in every field of the script, so that a test names only what it is
-// about. Counts are 1-based: fail_alloc_nth = 1 fails the first allocation.
+// about. Counts are 1-based: the first allocation is number 1.
 #ifndef PLM_SIM_SIM_H
 #define PLM_SIM_SIM_H
 
@@ -17,8 +18,8 @@ extern const struct plm_backend plm_sim_backend;
 
 // ---- a virtual clock ----
 
-// Time that moves only when it is told to: by plm_sim_clock_advance, by a sleep on it, and by
-// submits (plm_sim_opts.submit_ns, dispatch_ns). Any thread.
+// Time that moves only when it is told to: by plm_sim_clock_advance and by a sleep on it, which is
+// how the device waits for what was submitted. Any thread.
 struct plm_sim_clock {
     _Atomic int64_t now_ns;
 };
@@ -27,6 +28,50 @@ void plm_sim_clock_init(struct plm_sim_clock *clock);
 void plm_sim_clock_advance(struct plm_sim_clock *clock, int64_t ns);
 // For plm_device_opts.clock and everything else that takes one; `clock` must outlive it.
 struct plm_clock plm_sim_clock_source(struct plm_sim_clock *clock);
+
+// ---- events ----
+
+// Counts and times go on over a reopen; each event happens once.
+enum plm_sim_when {
+    PLM_SIM_AT_QUERY,  // the at-th query_free
+    PLM_SIM_AT_ALLOC,  // the at-th allocation, before it is judged
+    PLM_SIM_AT_SUBMIT, // the at-th submit, before it runs
+    PLM_SIM_AT_STEP,   // the at-th step after READY
+    PLM_SIM_AT_PHASE,  // enum plm_phase: where it is first entered
+    PLM_SIM_AT_TIME,   // nanoseconds from the first open; seen at the next call
+};
+
+enum plm_sim_what {
+    PLM_SIM_FOREIGN,      // other processes hold `value` bytes
+    PLM_SIM_FOREIGN_BY,   // they take `value` bytes more; below 0: they give so many back
+    PLM_SIM_HOST,         // unified: the host's view says that there are `value` bytes
+    PLM_SIM_LIE,          // the next `value` readings are wrong as `lie` says; 0: all from here
+    PLM_SIM_FAIL_ALLOCS,  // the next `value` allocations are OUT_OF_DEVICE
+    PLM_SIM_FAIL_SUBMITS, // the next `value` submits are: nothing runs, the list stays
+    PLM_SIM_LOST,         // the device is lost until it is reopened
+    PLM_SIM_HANG,         // the next submit takes `value` ns longer
+    PLM_SIM_SLOW,         // submits take `value` times as long from here; 1: as before
+    PLM_SIM_OVERRUN,      // the next submit writes `value` bytes into the guard of the workspace
+    PLM_SIM_TAKE,         // the driver itself takes `value` bytes, or what there is
+};
+
+enum plm_sim_lie {
+    PLM_SIM_HONEST,
+    PLM_SIM_STALE,            // what was true at the query before the lie began
+    PLM_SIM_FREE_ABOVE_TOTAL, // free = total + 1 granule
+    PLM_SIM_ALL_ZERO,         // total = free = 0, as some drivers answer before they are ready
+    PLM_SIM_USE_ABOVE_TOTAL,  // process use underflowed
+    PLM_SIM_QUERY_FAILS,      // PLM_ERR_IO
+    PLM_SIM_OSCILLATE,        // free is a fifth of the total too high and too low, in turn
+};
+
+struct plm_sim_event {
+    enum plm_sim_when when;
+    uint64_t at;
+    enum plm_sim_what what;
+    int64_t value;
+    enum plm_sim_lie lie; // of PLM_SIM_LIE
+};
 
 // ---- the world around the device ----
 
@@ -41,27 +86,35 @@ struct plm_sim_world {
     _Atomic uint64_t launches;    // dispatches appended
     _Atomic uint64_t taken_bytes; // in live slabs, in granules
     _Atomic uint64_t peak_taken_bytes;
+    _Atomic uint64_t spilled_bytes; // of taken_bytes: slow memory beyond the capacity
     _Atomic uint64_t driver_bytes;  // context and code of the open device
+    _Atomic uint64_t held_back;     // freed, but not given back yet
     _Atomic uint64_t foreign_bytes; // settable: added to the scripted neighbours
     _Atomic uint32_t lose;          // settable: 1 loses the device at its next call
+    // What events left behind; the device's own.
+    struct plm_sim_state {
+        bool started;
+        int64_t start_ns, time_seen; // time_seen: events before it have happened
+        uint64_t step_seen;
+        uint32_t phases_seen; // a bit each
+        uint64_t foreign, host;
+        enum plm_sim_lie lie;
+        uint64_t lie_until; // last query of the lie
+        uint64_t fail_allocs, fail_submits, slow, overrun;
+        int64_t hang_ns;
+    } state;
 };
 
 // ---- the script ----
 
-// From the at_query-th query_free on, other processes hold so many bytes; until the first event
-// none. Ascending by at_query.
-struct plm_sim_event {
-    uint64_t at_query;
-    uint64_t foreign_bytes;
-};
+#define PLM_SIM_HEAPS_MAX 8
 
-enum plm_sim_lie {
-    PLM_SIM_HONEST,
-    PLM_SIM_STALE,            // what was true at the query before the lie began
-    PLM_SIM_FREE_ABOVE_TOTAL, // free = total + 1 granule
-    PLM_SIM_ALL_ZERO,         // total = free = 0, as some drivers answer before they are ready
-    PLM_SIM_USE_ABOVE_TOTAL,  // process use underflowed
-    PLM_SIM_QUERY_FAILS,      // PLM_ERR_IO
+// What a step with the poison token in it does.
+enum plm_sim_poison {
+    PLM_SIM_POISON_NONE,
+    PLM_SIM_POISON_NAN,
+    PLM_SIM_POISON_HANG,
+    PLM_SIM_POISON_LOST
 };
 
 struct plm_sim_opts {
@@ -71,39 +124,43 @@ struct plm_sim_opts {
     const struct plm_backend *inner;
     const void *inner_opts;
     struct plm_sim_world *world; // NULL: the device has one of its own
-    struct plm_sim_clock *clock; // NULL: submits take no time
 
-    uint64_t capacity_bytes;      // must be set
-    uint64_t granularity_bytes;   // 0: 2 MiB
-    uint64_t max_slab_bytes;      // larger: TOO_LARGE. 0: the capacity
-    uint32_t max_slabs;           // 0: 65,536
-    uint64_t context_bytes;       // taken at open, given back at close
+    uint64_t capacity_bytes;                    // of the first heap; must be set
+    uint64_t heap_bytes[PLM_SIM_HEAPS_MAX - 1]; // further ones; slabs go to the first with room
+    uint32_t n_heaps;                           // of heap_bytes
+    uint64_t granularity_bytes;                 // 0: 2 MiB
+    uint64_t max_slab_bytes;                    // larger: TOO_LARGE. 0: the largest heap
+    uint32_t max_slabs;                         // 0: 65,536
+    uint64_t context_bytes;                     // taken at open, given back at close
     uint64_t kernel_bytes;        // taken when an op is first launched, or for all ops by warm_up
     uint64_t withheld_bytes;      // reported free but never given
     uint64_t shown_context_bytes; // what caps say of the context; 0: the truth
     enum plm_commit commit;
     bool unified;
+    uint64_t host_bytes; // unified: what the host's view says there is; 0: the device's view only
     bool hides_process_use; // caps.reports_process_use is false
 
-    // Levels above the process; the bytes of slabs and driver are added to what they hold.
+    // Levels above the process; the bytes of slabs and driver are added to what they hold. On
+    // unified memory alloc keeps within them.
     struct plm_cgroup cgroups[PLM_CGROUP_LEVELS];
     uint32_t n_cgroups;
 
     const struct plm_sim_event *events; // must outlive the device
     size_t n_events;
-    enum plm_sim_lie lie;
-    uint64_t lie_from_query; // 0: from the first
-    uint64_t lie_to_query;   // last one; 0: for ever
 
-    uint64_t fail_alloc_nth;         // OUT_OF_DEVICE
-    uint64_t fail_alloc_times;       // so many in a row; 0: one
+    int64_t query_lag_ns; // readings are as old as this
+    int64_t free_lag_ns;  // freed memory is back after this
+    uint64_t keeps_bytes; // freed memory is kept back up to this, until empty_cache
+    uint64_t leaks_bytes; // so much of what was freed does not come back at every empty_cache
+    bool spills;          // what has no room is given as slow memory
+    bool overcommits;     // alloc gives what is not there; submits fail meanwhile
     uint64_t fail_alloc_above_bytes; // OUT_OF_DEVICE for every larger slab
 
-    uint64_t fail_submit_nth;   // OUT_OF_DEVICE: nothing runs, the list stays
-    uint64_t fail_submit_times; // so many in a row; 0: one
-    uint64_t lost_submit_nth;   // LOST, until the device is reopened
-    int64_t submit_ns;          // time of a submit on the virtual clock
-    int64_t dispatch_ns;        // and of each dispatch in it
+    enum plm_sim_poison poison;
+    int32_t poison_token;
+
+    int64_t submit_ns;   // time of a submit
+    int64_t dispatch_ns; // and of each dispatch in it
 };
 
 #endif

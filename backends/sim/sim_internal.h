@@ -1,41 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the files of the simulated device share. One lock guards the numbers, since readings come
+// from any thread; it is never held while time passes or the inner backend works.
 #ifndef PLM_SIM_INTERNAL_H
 #define PLM_SIM_INTERNAL_H
 
 #include "backends/sim/sim.h"
 
+#define PLM_SIM_PENDING 32 // frees on their way; more than that return together
+#define PLM_SIM_HISTORY 64 // changes that a late reading can look back on
+#define PLM_SIM_NOTES   32 // ranges of the host's copies: a step has seven and its guard
+#define PLM_SIM_BYTES   64 // of a range that reads back: guard and counters are no longer
+
+// Bytes that are freed, but not back yet.
+struct plm_sim_pending {
+    int64_t due_ns;
+    uint64_t bytes;
+    uint32_t heap;
+};
+
+// What was true from a time on.
+struct plm_sim_sample {
+    int64_t at_ns;
+    uint64_t free_bytes, use_bytes;
+};
+
+// A range that the host copied in.
+struct plm_sim_note {
+    uint64_t addr, bytes;
+    bool poison;                       // holds the poison token
+    unsigned char data[PLM_SIM_BYTES]; // where it is no longer than this
+};
+
 struct plm_backend_device {
     struct plm_host *host;
+    const struct plm_clock *clock; // NULL: no time passes
     struct plm_sim_opts script;
     struct plm_sim_world *world;
     struct plm_sim_world own_world;
     struct plm_caps caps;
     struct plm_backend_device *inner; // with script.inner
     uint64_t next_addr;               // without
-    uint64_t driver_bytes;            // context and code of this open device
-    uint64_t timeline;
-    uint32_t open_dispatches;
-    bool loaded[PLM_OPS]; // kernels that have taken their bytes
+    atomic_flag lock;
     atomic_bool lost;
-    atomic_flag stale_lock;    // guards stale: queries come from any thread
-    struct plm_mem_info stale; // the last honest reading
+
+    uint64_t heap_bytes[PLM_SIM_HEAPS_MAX];
+    uint64_t heap_used[PLM_SIM_HEAPS_MAX]; // slabs, and what is freed but not back yet
+    uint32_t n_heaps;
+    uint64_t driver_bytes; // context, code and growth of this open device
+    uint64_t freed_bytes;  // since the cache was emptied
+    uint64_t kept[PLM_SIM_HEAPS_MAX];
+    struct plm_sim_pending pending[PLM_SIM_PENDING]; // ascending by due_ns
+    uint32_t n_pending;
+
+    struct plm_mem_info stale;                      // the last honest reading
+    struct plm_sim_sample history[PLM_SIM_HISTORY]; // a ring
+    uint64_t n_history;
+
+    uint64_t timeline;
+    int64_t busy_from, busy_until; // of the last list that was submitted
+    uint32_t open_dispatches;
+    bool loaded[PLM_OPS];                     // kernels that have taken their bytes
+    struct plm_sim_note notes[PLM_SIM_NOTES]; // a ring
+    uint64_t n_notes;
+    struct plm_sim_note guard;     // the last range that looks like one
+    struct plm_matmul_args logits; // of the open list's last one
+    bool poisoned;                 // the open list has the token in it
+    bool nan;                      // the list before had
 };
 
-// memory.c
+// events.c
+void plm_sim_lock(struct plm_backend_device *dev);
+void plm_sim_unlock(struct plm_backend_device *dev);
+int64_t plm_sim_now(const struct plm_backend_device *dev);
+// Under the lock: what is to happen at the at-th of its kind, and before that at any time up to
+// now.
+void plm_sim_happen(struct plm_backend_device *dev, enum plm_sim_when when, uint64_t at);
+void plm_sim_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step);
+// True when the device is lost, now or since before.
+bool plm_sim_is_lost(struct plm_backend_device *dev);
+
+// memory.c: a slab and where it lies.
 int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                   void *import_ptr, struct plm_slab *ret);
 void plm_sim_free(struct plm_backend_device *dev, struct plm_slab *slab);
-int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
 int plm_sim_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
                         struct plm_mem_info *ret_info);
-// Bytes that the driver itself takes; PLM_OK or PLM_ERR_OUT_OF_DEVICE.
+// Under the lock. Bytes that the driver itself takes; PLM_OK or PLM_ERR_OUT_OF_DEVICE.
 int plm_sim_driver_take(struct plm_backend_device *dev, uint64_t bytes);
+// Under the lock: frees that are due by then are back.
+void plm_sim_settle(struct plm_backend_device *dev, int64_t now_ns);
+// Under the lock. What is free; *ret_missing (may be NULL): held beyond what there is.
+uint64_t plm_sim_free_bytes(const struct plm_backend_device *dev, uint64_t *ret_missing);
+uint64_t plm_sim_own_bytes(const struct plm_backend_device *dev);
+
+// readings.c
+int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
+// Under the lock: what is true now, for late readings.
+void plm_sim_remember(struct plm_backend_device *dev, int64_t at_ns);
+
+// lists.c
+int plm_sim_warm_up(struct plm_backend_device *dev);
+int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units, const void *args,
+                   size_t args_bytes);
+int plm_sim_barrier(struct plm_backend_device *dev);
+void plm_sim_discard(struct plm_backend_device *dev);
+int plm_sim_submit(struct plm_backend_device *dev, uint64_t *ret_value);
+int plm_sim_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
+int plm_sim_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
+int plm_sim_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
 
 // layout.c: without an inner backend; sizes are those of the file's types, in panels of 16 rows.
 int plm_sim_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
                           struct plm_weight_layout *ret);
 
-// True when the device is lost, now or since before.
-bool plm_sim_is_lost(struct plm_backend_device *dev);
+// world_file.c: the device part of the world file that "sim:FILE" names.
+int plm_sim_configure(struct plm_host *host, const char *argument, const void **ret_opts,
+                      struct plm_error *err);
+void plm_sim_release(struct plm_host *host, const void *opts);
+
+static inline uint64_t plm_sim_sub(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static inline uint64_t plm_sim_add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
 
 #endif

@@ -16,6 +16,9 @@
 #define PLM_WORLD_BYTES_MAX    (1u << 20)
 #define PLM_WORLD_REQUESTS_MAX 16384
 #define PLM_WORLD_WANTS_MAX    256
+#define PLM_WORLD_OPTIONS_MAX  64
+#define PLM_WORLD_ACTIONS_MAX  4096
+#define PLM_WORLD_EVENTS_MAX   4096
 
 // The shape of a header-only llama model; file: a model file instead ("" for none).
 struct plm_world_model {
@@ -23,6 +26,17 @@ struct plm_world_model {
     uint32_t n_layer, n_embd, n_head, n_head_kv, n_ff, n_vocab, n_ctx;
     enum plm_type type;
 };
+
+// Where the world says nothing of its model: as small as serves every feature.
+#define PLM_WORLD_MODEL_DEFAULT                                                                    \
+    ((struct plm_world_model){.n_layer = 2,                                                        \
+                              .n_embd = 64,                                                        \
+                              .n_head = 4,                                                         \
+                              .n_head_kv = 2,                                                      \
+                              .n_ff = 128,                                                         \
+                              .n_vocab = 320,                                                      \
+                              .n_ctx = 512,                                                        \
+                              .type = PLM_TYPE_F16})
 
 // plim_engine_opts by their names, as text: the runner sets them. Unknown ones are its to refuse.
 struct plm_world_option {
@@ -32,9 +46,9 @@ struct plm_world_option {
 
 struct plm_world_request {
     uint64_t at_step;   // of the run's steps (plim_engine_step), from 0
-    uint32_t prompt;    // tokens
+    uint32_t prompt;    // tokens; at least 1
     uint32_t max;       // max_tokens; 0: open
-    uint32_t n;         // choices
+    uint32_t n;         // choices; at least 1
     uint64_t seed;      // of its tokens and its sampling
     uint32_t prefix_of; // 1 + index of a request whose prompt it begins with; 0: none
     uint32_t prefix;    // so many tokens of it
@@ -50,18 +64,20 @@ struct plm_world_action {
     enum plm_world_act act;
 };
 
-// "want NAME [OP VALUE]": a figure of the run (tests/worlds knows the names) and what it must be.
+// "want NAME OP VALUE": a figure of the run (tests/worlds knows the names) and what it must be; or
+// "want NAME [VALUE]" without an op, where VALUE is all words that follow ("3 status OK").
 struct plm_world_want {
     char name[48];
     char op[3]; // "==", ">=", "<=", "!=", "<", ">"; "" for a flag
-    char value[64];
+    char value[96];
 };
 
 struct plm_world {
     struct plm_host *host;
     uint64_t seed;
-    struct plm_sim_opts device; // world, clock and inner are the runner's to set
-    bool computes;              // "device inner cpu"
+    struct plm_sim_opts device;   // world and inner are the runner's to set
+    bool computes;                // "device inner cpu"
+    struct plm_sim_event *events; // of device
     struct plm_world_model model;
     struct plm_world_option *options;
     struct plm_world_request *requests; // ascending by at_step
@@ -71,9 +87,12 @@ struct plm_world {
     uint64_t max_steps; // the run is given up after; 0: the runner's default
 };
 
-// PLM_OK; FORMAT, LIMIT with the line; NOMEM_HOST.
+// PLM_OK; FORMAT, LIMIT with the line and the word; NOMEM_HOST.
 int plm_world_parse(struct plm_host *host, const char *text, size_t len, struct plm_world **ret,
                     struct plm_error *err);
+// The same from a file; also NOT_FOUND, IO. Messages start with the path.
+int plm_world_load(struct plm_host *host, const char *path, struct plm_world **ret,
+                   struct plm_error *err);
 // The text that parses to the same world.
 void plm_world_write(const struct plm_world *world, struct plm_buf *buf);
 void plm_world_free(struct plm_world *world); // NULL is allowed

@@ -148,7 +148,6 @@ static int start(struct rig *rig, struct plm_sim_opts *sim, struct plm_profile *
     plm_sim_clock_init(&rig->time);
     rig->clock = plm_sim_clock_source(&rig->time);
     sim->world = &rig->world;
-    sim->clock = &rig->time;
     const struct plm_device_opts opts = {
         .host = rig->host, .clock = &rig->clock, .backend_opts = sim};
     *err = (struct plm_error){.msg = ""};
@@ -282,7 +281,9 @@ START_TEST(each_device_allocation_may_fail)
         struct plm_profile p;
         struct plm_error err;
         struct plm_sim_opts sim = card();
-        sim.fail_alloc_nth = nth;
+        const struct plm_sim_event event = {PLM_SIM_AT_ALLOC, nth, PLM_SIM_FAIL_ALLOCS, 1, 0};
+        sim.events = &event;
+        sim.n_events = 1;
         int r = start(&rig, &sim, &p, &err);
         bool met = rig.world.allocs >= nth;
         if (r == PLM_OK)
@@ -305,10 +306,10 @@ START_TEST(each_submit_may_fail_or_lose_the_device)
             struct plm_profile p;
             struct plm_error err;
             struct plm_sim_opts sim = card();
-            if (lost)
-                sim.lost_submit_nth = nth;
-            else
-                sim.fail_submit_nth = nth;
+            const struct plm_sim_event event = {PLM_SIM_AT_SUBMIT, nth,
+                                                lost ? PLM_SIM_LOST : PLM_SIM_FAIL_SUBMITS, 1, 0};
+            sim.events = &event;
+            sim.n_events = 1;
             int r = start(&rig, &sim, &p, &err);
             bool met = rig.world.submits >= nth;
             // One failed submit is outlived; a lost device is not, where nothing can reopen it.
@@ -333,7 +334,8 @@ START_TEST(neighbours_come_and_go)
         struct rig rig;
         struct plm_profile p;
         struct plm_error err;
-        const struct plm_sim_event events[2] = {{at, GIB}, {at + 6, 0}};
+        const struct plm_sim_event events[2] = {{PLM_SIM_AT_QUERY, at, PLM_SIM_FOREIGN, GIB, 0},
+                                                {PLM_SIM_AT_QUERY, at + 6, PLM_SIM_FOREIGN, 0, 0}};
         struct plm_sim_opts sim = card();
         sim.events = events;
         sim.n_events = 2;
@@ -347,17 +349,18 @@ END_TEST
 
 START_TEST(lies_end_in_a_plan_or_a_reason)
 {
-    static const enum plm_sim_lie lies[] = {PLM_SIM_STALE, PLM_SIM_FREE_ABOVE_TOTAL,
-                                            PLM_SIM_ALL_ZERO, PLM_SIM_USE_ABOVE_TOTAL,
-                                            PLM_SIM_QUERY_FAILS};
+    static const enum plm_sim_lie lies[] = {PLM_SIM_STALE,       PLM_SIM_FREE_ABOVE_TOTAL,
+                                            PLM_SIM_ALL_ZERO,    PLM_SIM_USE_ABOVE_TOTAL,
+                                            PLM_SIM_QUERY_FAILS, PLM_SIM_OSCILLATE};
     for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
         for (uint64_t from = 1; from < 12; from++) {
             struct rig rig;
             struct plm_profile p;
             struct plm_error err;
             struct plm_sim_opts sim = card();
-            sim.lie = lies[i];
-            sim.lie_from_query = from;
+            const struct plm_sim_event event = {PLM_SIM_AT_QUERY, from, PLM_SIM_LIE, 0, lies[i]};
+            sim.events = &event;
+            sim.n_events = 1;
             int r = start(&rig, &sim, &p, &err);
             if (r == PLM_OK)
                 check_sealed(&rig, &sim, &p);

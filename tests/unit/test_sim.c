@@ -14,9 +14,13 @@ static struct plm_host *host;
 static struct plm_sim_world world;
 static struct plm_device *device;
 
+static struct plm_sim_clock vclock;
+static struct plm_clock source;
+
 static int try_open(const struct plm_sim_opts *script)
 {
-    struct plm_device_opts opts = {.host = host, .threads = 2, .backend_opts = script};
+    struct plm_device_opts opts = {
+        .host = host, .clock = &source, .threads = 2, .backend_opts = script};
     struct plm_error err;
     return plm_device_open("sim", &opts, &device, &err);
 }
@@ -25,6 +29,8 @@ static void open_sim(struct plm_sim_opts script)
 {
     host = plm_host_create(0);
     memset(&world, 0, sizeof(world));
+    plm_sim_clock_init(&vclock);
+    source = plm_sim_clock_source(&vclock);
     script.world = &world;
     ck_assert_int_eq(try_open(&script), PLM_OK);
 }
@@ -77,7 +83,9 @@ END_TEST
 
 START_TEST(neighbours_come_and_go_by_query)
 {
-    static const struct plm_sim_event events[] = {{2, 30 * MIB}, {4, 10 * MIB}};
+    static const struct plm_sim_event events[] = {
+        {PLM_SIM_AT_QUERY, 2, PLM_SIM_FOREIGN, 30 * MIB, 0},
+        {PLM_SIM_AT_QUERY, 4, PLM_SIM_FOREIGN_BY, -20 * (int64_t)MIB, 0}};
     open_sim((struct plm_sim_opts){.capacity_bytes = 64 * MIB, .events = events, .n_events = 2});
     struct plm_slab slab;
     ck_assert_uint_eq(query(), 64 * MIB);
@@ -95,11 +103,12 @@ END_TEST
 
 START_TEST(allocations_fail_as_scripted)
 {
+    static const struct plm_sim_event events[] = {{PLM_SIM_AT_ALLOC, 2, PLM_SIM_FAIL_ALLOCS, 2, 0}};
     open_sim((struct plm_sim_opts){.capacity_bytes = 64 * MIB,
                                    .granularity_bytes = MIB,
                                    .max_slab_bytes = 20 * MIB,
-                                   .fail_alloc_nth = 2,
-                                   .fail_alloc_times = 2,
+                                   .events = events,
+                                   .n_events = 1,
                                    .fail_alloc_above_bytes = 16 * MIB});
     struct plm_slab a;
     struct plm_slab b;
@@ -136,8 +145,10 @@ END_TEST
 
 START_TEST(a_failed_submit_keeps_the_list)
 {
+    static const struct plm_sim_event events[] = {
+        {PLM_SIM_AT_SUBMIT, 1, PLM_SIM_FAIL_SUBMITS, 1, 0}};
     open_sim((struct plm_sim_opts){
-        .capacity_bytes = 64 * MIB, .inner = &plm_cpu_backend, .fail_submit_nth = 1});
+        .capacity_bytes = 64 * MIB, .inner = &plm_cpu_backend, .events = events, .n_events = 1});
     struct plm_slab slab;
     uint64_t value;
     uint32_t words[4];
@@ -177,8 +188,9 @@ END_TEST
 
 START_TEST(a_lost_device_is_lost_until_reopened)
 {
+    static const struct plm_sim_event events[] = {{PLM_SIM_AT_SUBMIT, 2, PLM_SIM_LOST, 0, 0}};
     struct plm_sim_opts script = {
-        .capacity_bytes = 64 * MIB, .context_bytes = MIB, .lost_submit_nth = 2};
+        .capacity_bytes = 64 * MIB, .context_bytes = MIB, .events = events, .n_events = 1};
     open_sim(script);
     script.world = &world;
     struct plm_slab slab;
@@ -209,8 +221,8 @@ END_TEST
 
 static void lie(enum plm_sim_lie kind, struct plm_mem_info *ret, int expected)
 {
-    open_sim((struct plm_sim_opts){
-        .capacity_bytes = 64 * MIB, .lie = kind, .lie_from_query = 2, .lie_to_query = 2});
+    const struct plm_sim_event event = {PLM_SIM_AT_QUERY, 2, PLM_SIM_LIE, 1, kind};
+    open_sim((struct plm_sim_opts){.capacity_bytes = 64 * MIB, .events = &event, .n_events = 1});
     struct plm_slab slab;
     ck_assert_uint_eq(query(), 64 * MIB);
     ck_assert_int_eq(alloc(2 * MIB, &slab), PLM_OK);
@@ -238,6 +250,9 @@ START_TEST(lies_are_clamped_and_not_believed)
     info.total_bytes = 77;
     lie(PLM_SIM_QUERY_FAILS, &info, PLM_ERR_IO);
     ck_assert_uint_eq(info.total_bytes, 77); // untouched
+    lie(PLM_SIM_OSCILLATE, &info, PLM_OK);
+    ck_assert_uint_eq(info.free_bytes, 62 * MIB - 64 * MIB / 5);
+    ck_assert_int_eq(info.confidence, PLM_CONFIDENCE_HIGH);
 }
 END_TEST
 
@@ -261,11 +276,8 @@ END_TEST
 
 START_TEST(time_is_virtual)
 {
-    struct plm_sim_clock clock;
-    plm_sim_clock_init(&clock);
-    struct plm_clock source = plm_sim_clock_source(&clock);
-    open_sim((struct plm_sim_opts){
-        .capacity_bytes = 64 * MIB, .clock = &clock, .submit_ns = 100, .dispatch_ns = 10});
+    open_sim(
+        (struct plm_sim_opts){.capacity_bytes = 64 * MIB, .submit_ns = 100, .dispatch_ns = 10});
     struct plm_slab slab;
     uint64_t value;
     ck_assert_int_eq(alloc(MIB, &slab), PLM_OK);
@@ -273,11 +285,21 @@ START_TEST(time_is_virtual)
     struct plm_fill_args fill = {slab.addr, 1024, 1, 0};
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(plm_launch_fill(device, &fill), PLM_OK);
-    ck_assert_int_eq(plm_now(&source) - start, 0);
     ck_assert_int_eq(plm_device_submit(device, &value), PLM_OK);
+    ck_assert_int_eq(plm_now(&source) - start, 0); // it runs beside the host
+    ck_assert_int_eq(plm_device_wait(device, value, 129), PLM_ERR_TIMEOUT);
+    ck_assert_int_eq(plm_now(&source) - start, 129);
+    ck_assert_int_eq(plm_device_wait(device, value, 1), PLM_OK);
     ck_assert_int_eq(plm_now(&source) - start, 130);
+    // Lists run one after the other, and a copy waits for them.
+    ck_assert_int_eq(plm_device_submit(device, &value), PLM_OK);
+    ck_assert_int_eq(plm_device_submit(device, &value), PLM_OK);
+    ck_assert_int_eq(plm_device_wait(device, value - 1, -1), PLM_OK);
+    ck_assert_int_eq(plm_now(&source) - start, 230);
+    ck_assert_int_eq(plm_device_copy_in(device, slab.addr, &value, 8), PLM_OK);
+    ck_assert_int_eq(plm_now(&source) - start, 330);
     source.sleep_ns(source.ctx, 1000);
-    ck_assert_int_eq(plm_now(&source) - start, 1130);
+    ck_assert_int_eq(plm_now(&source) - start, 1330);
     ck_assert_uint_eq(world.launches, 3);
     plm_device_free(device, &slab);
     close_sim();
@@ -288,6 +310,7 @@ START_TEST(bad_scripts_are_refused)
 {
     struct plm_sim_opts script = {0};
     host = plm_host_create(0);
+    source = plm_sim_clock_source(&vclock);
     ck_assert_int_eq(try_open(NULL), PLM_ERR_INVALID);
     ck_assert_int_eq(try_open(&script), PLM_ERR_INVALID);
     script.capacity_bytes = MIB;
@@ -297,6 +320,9 @@ START_TEST(bad_scripts_are_refused)
     script.n_events = 1;
     ck_assert_int_eq(try_open(&script), PLM_ERR_INVALID);
     script.n_events = 0;
+    script.n_heaps = PLM_SIM_HEAPS_MAX;
+    ck_assert_int_eq(try_open(&script), PLM_ERR_INVALID);
+    script.n_heaps = 0;
     script.inner = &plm_sim_backend; // whose own script is missing
     ck_assert_int_eq(try_open(&script), PLM_ERR_INVALID);
     ck_assert_int_eq(plm_host_destroy(host), 0);

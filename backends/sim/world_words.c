@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/sim/world_impl.h"
+
+#include <stddef.h>
+
+#define DEVICE(word, kind, member)                                                                 \
+    {                                                                                              \
+        word, PLM_WORLD_##kind, offsetof(struct plm_sim_opts, member)                              \
+    }
+const struct plm_world_field plm_world_device_fields[] = {
+    DEVICE("capacity", SIZE, capacity_bytes),
+    DEVICE("granularity", SIZE, granularity_bytes),
+    DEVICE("max_slab", SIZE, max_slab_bytes),
+    DEVICE("max_slabs", U32, max_slabs),
+    DEVICE("context", SIZE, context_bytes),
+    DEVICE("shown_context", SIZE, shown_context_bytes),
+    DEVICE("kernel", SIZE, kernel_bytes),
+    DEVICE("withheld", SIZE, withheld_bytes),
+    DEVICE("commit", COMMIT, commit),
+    DEVICE("unified", BOOL, unified),
+    DEVICE("host", SIZE, host_bytes),
+    DEVICE("hides_process_use", BOOL, hides_process_use),
+    DEVICE("submit_time", TIME, submit_ns),
+    DEVICE("dispatch_time", TIME, dispatch_ns),
+    DEVICE("query_lag", TIME, query_lag_ns),
+    DEVICE("free_lag", TIME, free_lag_ns),
+    DEVICE("keeps", SIZE, keeps_bytes),
+    DEVICE("leaks", SIZE, leaks_bytes),
+    DEVICE("spill", BOOL, spills),
+    DEVICE("overcommit", BOOL, overcommits),
+    DEVICE("fail_above", SIZE, fail_alloc_above_bytes),
+    {NULL, PLM_WORLD_U32, 0},
+};
+
+#define MODEL(word, kind, member)                                                                  \
+    {                                                                                              \
+        word, PLM_WORLD_##kind, offsetof(struct plm_world_model, member)                           \
+    }
+const struct plm_world_field plm_world_model_fields[] = {
+    MODEL("layers", U32, n_layer),     MODEL("embd", U32, n_embd), MODEL("heads", U32, n_head),
+    MODEL("kv_heads", U32, n_head_kv), MODEL("ff", U32, n_ff),     MODEL("vocab", U32, n_vocab),
+    MODEL("ctx", U32, n_ctx),          MODEL("type", TYPE, type),  {NULL, PLM_WORLD_U32, 0},
+};
+
+#define REQUEST(word, kind, member)                                                                \
+    {                                                                                              \
+        word, PLM_WORLD_##kind, offsetof(struct plm_world_request, member)                         \
+    }
+const struct plm_world_field plm_world_request_fields[] = {
+    REQUEST("step", U64, at_step),
+    REQUEST("prompt", U32, prompt),
+    REQUEST("max", U32, max),
+    REQUEST("n", U32, n),
+    REQUEST("seed", U64, seed),
+    REQUEST("leave_after", U32, leave_after),
+    REQUEST("leave_step", U64, leave_step),
+    {NULL, PLM_WORLD_U32, 0},
+};
+
+const char *const plm_world_whens[] = {"query", "alloc", "submit", "step", "phase", "time", NULL};
+const char *const plm_world_whats[] = {"foreign",     "foreign",      "host", "lie",
+                                       "fail_allocs", "fail_submits", "lost", "hang",
+                                       "slow",        "overrun",      "take", NULL};
+const char *const plm_world_lies[] = {"honest",          "stale", "free_above_total", "all_zero",
+                                      "use_above_total", "fails", "oscillate",        NULL};
+const char *const plm_world_phases[] = {"load",    "tune",   "capture", "probe",  "encode",
+                                        "prefill", "decode", "sample",  "resize", "validate",
+                                        "serve",   "sleep",  NULL};
+_Static_assert(sizeof(plm_world_phases) / sizeof(plm_world_phases[0]) == PLM_PHASES + 1,
+               "every phase has a name");
+const char *const plm_world_poisons[] = {"none", "nan", "hang", "lost", NULL};
+const char *const plm_world_acts[] = {"sleep", "wake", "drain", NULL};
+const char *const plm_world_ops[] = {"==", ">=", "<=", "!=", "<", ">", NULL};
+
+const char *const plm_world_types[] = {"f32",  "f16",  "bf16", "q4_0", "q4_1",
+                                       "q8_0", "q4_k", "q6_k", NULL};
+const enum plm_type plm_world_type_values[] = {PLM_TYPE_F32,  PLM_TYPE_F16,  PLM_TYPE_BF16,
+                                               PLM_TYPE_Q4_0, PLM_TYPE_Q4_1, PLM_TYPE_Q8_0,
+                                               PLM_TYPE_Q4_K, PLM_TYPE_Q6_K};
+
+const struct plm_world_unit plm_world_sizes[] = {
+    {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}, {"B", 1},
+    {NULL, 0},
+};
+const struct plm_world_unit plm_world_times[] = {
+    {"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"ns", 1}, {NULL, 0},
+};
+
+enum plm_world_kind plm_world_event_kind(enum plm_sim_what what)
+{
+    switch (what) {
+    case PLM_SIM_FOREIGN:
+    case PLM_SIM_FOREIGN_BY:
+    case PLM_SIM_HOST:
+    case PLM_SIM_OVERRUN:
+    case PLM_SIM_TAKE: return PLM_WORLD_SIZE;
+    case PLM_SIM_HANG: return PLM_WORLD_TIME;
+    default: return PLM_WORLD_U64;
+    }
+}
