@@ -387,6 +387,7 @@ static int build(struct plm_core *core, struct plm_error *err)
     plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     core->opts.progress = NULL; // it is told of the start alone
+    core->serving = true;
     return PLM_OK;
 }
 

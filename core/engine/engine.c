@@ -163,6 +163,10 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
     if (plm_sched_create(core->host, &opts, core->pool, core->prefix, &engine->sched) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");
+    engine->search.suspects = plm_calloc(core->host, PLM_HOST_SCHED, opts.max_sequences,
+                                         sizeof(*engine->search.suspects));
+    if (engine->search.suspects == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the list of suspects");
     return PLM_OK;
 }
 
@@ -294,6 +298,7 @@ static void engine_stop(plim_engine *engine)
     if (engine->sched != NULL)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
+    plm_free(core->host, engine->search.suspects);
     if (engine->ready_fd >= 0)
         close(engine->ready_fd);
     plm_buf_finish(&engine->text);

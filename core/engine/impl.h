@@ -72,6 +72,9 @@ struct plm_core {
     struct plm_arena *weights;
     struct plm_arena *workspace;
     struct plm_arena *ballast;
+    bool keeps_ballast; // also while it serves
+    bool serving;       // READY was reached
+    uint64_t resubmits; // lists that were submitted twice
     uint64_t workspace_addr;
     int64_t workspace_bytes;
     struct plm_kv_pool *pool;
@@ -116,11 +119,18 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret);
 // 0, or by how many bytes the driver says more (or, below 0, less). A reading that can not be, or
 // one that does not know this process, tells nothing: 0.
 int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_reading *reading);
+// What the stress works with: how other phases move the same memory and run the same steps.
+void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret);
+// Writes and reads every slab of the pool, which must hold nothing, and runs the worst steps: for a
+// pool that was taken anew after READY.
+int plm_core_validate(struct plm_core *core, struct plm_error *err);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
-// One forward, waited for. *ret_logits: device address of float32 [logits_rows, n_vocab], or 0.
-// *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost() where the guard
-// behind the last buffer was written.
+// One forward, waited for. While sealed, a submit that finds no room is made once more without the
+// ballast; OUT_OF_DEVICE: that failed, too, and nothing ran. TIMEOUT: it runs longer than the
+// watchdog allows, and may still run. *ret_logits: device address of float32 [logits_rows,
+// n_vocab], or 0. *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost()
+// where the guard behind the last buffer was written.
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
                      int64_t *ret_used_bytes);
 // The two halves of that measurement, for a step of `cost` bytes: arms the guard, and reads it.
@@ -142,6 +152,7 @@ struct plm_choice {
     uint32_t cap_tokens;  // of seq.tokens
     uint32_t max_output;  // tokens after the prompt
     uint32_t completions; // TOKEN events
+    uint32_t goal;        // as a suspect: tokens whose computing clears it
     bool live;            // no FINISH yet
     struct plm_detok detok;
     struct plm_buf held; // text that may be the start of a stop string
@@ -199,7 +210,9 @@ struct plim_request {
     uint32_t completions;
     bool began;
     bool ended;
-    bool unheard; // there was no host memory to say ADMITTED: ends at its first token
+    bool suspect;       // in the search
+    uint64_t lost_with; // the number of the last loss at which it had rows; 0: none
+    bool unheard;       // there was no host memory to say ADMITTED: ends at its first token
 
     // DONE, written before events.done.
     int32_t finish;
@@ -273,9 +286,38 @@ struct plm_monitor {
     uint64_t n_events;
 };
 
+// The search for the one request at which steps fail (poison.c).
+struct plm_search {
+    struct plim_request **suspects; // [max_sequences] by arrival
+    uint32_t n;                     // 0: no search
+    uint32_t n_probe;               // the first ones, which alone have rows now
+    bool one_by_one;                // each failure costs the device: no halves
+};
+
+// The device's losses, and what a refused submit asks for (recover.c).
+struct plm_recover {
+    bool down;        // the device is being reopened; requests are parked
+    bool loaded;      // it is open again, with the weights on it
+    bool gone;        // given up: the engine takes and runs nothing any more
+    uint32_t streak;  // losses in a row, each soon after the device came back from the one before
+    int64_t up_ns;    // when it last came back
+    int64_t down_ns;  // when it was lost
+    int64_t retry_ns; // the next try is not before
+    int64_t pause_ns; // between tries
+    uint32_t blocks;  // of the pool to take; lower than planned where that did not validate
+    uint32_t refused; // steps in a row whose submit was refused twice
+    uint32_t refused_waits; // of them, those with nothing left to give back
+    uint32_t rows_max;      // of the next step after that; 0: no limit
+    int64_t ballast_ns;     // it is not taken again before
+};
+
 struct plim_engine {
     struct plm_core *core;
     struct plm_sched *sched;
+    struct plm_search search;
+    struct plm_recover recover;
+    int64_t stalled_ns;     // since when nothing runs although there is work; 0: it does
+    uint32_t stalled_steps; // and for how many steps
     struct plm_gate gate;
     struct plm_admit_limits limits;
     struct plm_buf text; // of one token
@@ -337,6 +379,9 @@ bool plm_step(struct plim_engine *engine, int64_t now_ns);
 // Ends a request: its sequences leave, its last event is DONE. error may be NULL.
 void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
                           enum plim_finish finish, int32_t status, const plim_error *error);
+// The same for a fault of its own, with a message.
+void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int status,
+                   const char *message);
 // What a sampled token means for its choice: text, stop, end.
 void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
                     const struct plm_sample_out *out, int64_t now_ns);
@@ -365,6 +410,42 @@ void plm_monitor_hurry(struct plim_engine *engine);
 // pressure.c: between steps, makes the KV cache follow what the neighbours leave. The first thing
 // of every step.
 void plm_pressure_step(struct plim_engine *engine, int64_t now_ns);
+
+// ---- faults ----
+
+// poison.c: whose fault it is. A step that fails is not delivered; since it is idempotent its
+// requests, the suspects, are replayed: a probe of them alone, the others waiting. A probe that
+// fails becomes the suspects; one that passes is cleared. Halves find the request in log2(n) + 1
+// probes; where each failure costs the device, one by one costs a single one. Only that request
+// ends; replayed ones go on with the same text.
+//
+// A step failed with `status`, and culprit (may be NULL) is known to be the cause. Instead of
+// plm_sched_commit.
+void plm_search_failed(struct plim_engine *engine, int status, struct plim_request *culprit);
+// The device was lost, for the counts.losses-th time, in the step that was formed or before one. Of
+// its requests those end whose fault it must be: one that was replayed alone, and, where the device
+// was lost only just before (`again`), all that were in flight then, too. The others become
+// suspects. Before plm_sched_park.
+void plm_search_lost(struct plim_engine *engine, int status, bool again);
+// A step of the search passed.
+void plm_search_passed(struct plim_engine *engine);
+// A suspect ended.
+void plm_search_drop(struct plim_engine *engine, struct plim_request *request);
+// The search has no rows to run: whether there is now a reason to form a step again.
+bool plm_search_make_room(struct plim_engine *engine);
+void plm_search_end(struct plim_engine *engine);
+
+// recover.c: a device that is gone or has no room.
+//
+// Before each step: whether there is a device to run it on. Reopens a lost one, with pauses.
+bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns);
+// The device was lost, or hangs (TIMEOUT), in the step that was formed. At a second loss within a
+// minute those that were in flight at both fail; a third one ends the engine.
+void plm_recover_lost(struct plim_engine *engine, int status);
+// The step's submit was refused, and once more without the ballast.
+void plm_recover_refused(struct plim_engine *engine, const struct plm_shape *shape);
+// A step ran.
+void plm_recover_ran(struct plim_engine *engine);
 
 void plm_ready_push(struct plim_request *request);
 void plm_ready_remove(struct plim_request *request);

@@ -65,6 +65,9 @@ void plm_step_publish(struct plim_engine *engine)
     m->allocations_in_step = device.allocs_in_step;
     m->resizes = device.resizes;
     m->audit_excess = engine->gate.audit_excess;
+    m->resubmits = engine->core->resubmits;
+    m->ready = !engine->recover.down && !engine->recover.gone;
+    m->lost = engine->recover.gone;
     if (m->steps % FORECAST_STEPS == 0 || sched.running == 0)
         engine->forecast_tokens = tokens_to_blocks(engine, sched.running);
     pthread_mutex_lock(&engine->lock);
@@ -124,9 +127,7 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
     m.largest_free_bytes = e->monitor.n_readings > 0 ? e->monitor.reading.F : 0;
     pthread_mutex_unlock(&e->lock);
     add_memory(engine, &m);
-    m.ready = true;
     m.sealed = plm_device_sealed(engine->core->device);
-    m.lost = plm_device_status(engine->core->device) != PLM_OK;
     m.last_step_age_ns = step_age(engine);
     m.struct_size = ret->struct_size;
     memcpy(ret, &m, m.struct_size < sizeof(m) ? m.struct_size : sizeof(m));

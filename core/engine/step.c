@@ -51,6 +51,7 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
     if (request->ended)
         return;
     request->ended = true;
+    plm_search_drop(engine, request);
     for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
         plm_sched_remove(engine->sched, &request->choices[i].seq);
         request->choices[i].live = false;
@@ -87,8 +88,8 @@ void plm_step_bury(struct plim_engine *engine)
     }
 }
 
-static void fail(struct plim_engine *engine, struct plim_request *request, int status,
-                 const char *message)
+void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int status,
+                   const char *message)
 {
     plim_error error;
     plm_error_set(&error, status, NULL, "%s", message);
@@ -197,18 +198,21 @@ static void refuse_step(struct plim_engine *engine, const struct plm_gate_result
 static void form(struct plim_engine *engine, struct plm_batch *batch)
 {
     const struct plm_sched_hook hook = {.admitted = admitted, .ctx = engine};
-    uint32_t rows_max = 0;
+    uint32_t rows_max = engine->recover.rows_max;
     for (;;) {
         struct plm_gate_result gate;
         plm_sched_form(engine->sched, rows_max, &hook, batch);
         struct plm_seq *stuck = plm_sched_stuck(engine->sched);
         if (stuck != NULL) {
-            fail(engine, ((struct plm_choice *)stuck)->request, PLIM_ERR_NOMEM_NEVER,
-                 "the KV cache is smaller than this request alone");
+            plm_step_fail(engine, ((struct plm_choice *)stuck)->request, PLIM_ERR_NOMEM_NEVER,
+                          "the KV cache is smaller than this request alone");
             continue;
         }
-        if (batch->shape.rows == 0)
+        if (batch->shape.rows == 0) {
+            if (plm_search_make_room(engine))
+                continue;
             return;
+        }
         gate_step(engine, batch, &gate);
         struct plm_sched_stats stats;
         switch (gate.answer) {
@@ -232,7 +236,7 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
     }
 }
 
-static int run(struct plim_engine *engine, const struct plm_batch *batch, uint64_t *ret_logits)
+static int forward(struct plim_engine *engine, const struct plm_batch *batch, uint64_t *ret_logits)
 {
     struct plm_core *core = engine->core;
     const struct plm_forward forward = {
@@ -289,23 +293,38 @@ static void sample_rows(struct plim_engine *engine, const struct plm_batch *batc
         if (!choice->live)
             continue;
         const float *row = plm_core_logits(engine->core, logits, i);
-        int r = row != NULL ? sample(engine, choice, row, &out) : PLM_ERR_LOST;
+        if (row == NULL)
+            return; // the device is lost since: the next step finds it so, and computes these again
+        int r = sample(engine, choice, row, &out);
         if (r == PLM_OK)
             plm_step_token(engine, choice, &out, plm_now(engine->core->clock));
-        else if (r == PLM_ERR_LOST)
-            fail(engine, choice->request, PLIM_ERR_LOST, "the device was lost");
         else
-            fail(engine, choice->request, PLIM_ERR_NUMERIC,
-                 "the model gave logits that are not finite numbers");
+            plm_step_fail(engine, choice->request, r, "no token can be chosen");
     }
 }
 
-// A step that failed as a whole can not say whose fault it was: all that ran end.
-static void fail_running(struct plim_engine *engine, int status)
+// ---- a step that ran ----
+
+// Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
+// *ret_culprit: the one request whose logits are wrong, or NULL where several are.
+static int check(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits,
+                 struct plim_request **ret_culprit)
 {
-    struct plm_seq *seq;
-    while ((seq = plm_sched_running_at(engine->sched, 0)) != NULL)
-        fail(engine, ((struct plm_choice *)seq)->request, status, "the forward failed");
+    const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
+    struct plim_request *wrong = NULL;
+    bool several = false;
+    for (uint32_t i = 0; i < batch->shape.logits_rows; i++) {
+        struct plim_request *request = ((struct plm_choice *)batch->logits_seqs[i])->request;
+        const float *row = plm_core_logits(engine->core, logits, i);
+        if (row == NULL)
+            return PLM_ERR_LOST;
+        if (plm_sample_finite(row, n_vocab))
+            continue;
+        several = several || (wrong != NULL && wrong != request);
+        wrong = request;
+    }
+    *ret_culprit = several ? NULL : wrong;
+    return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
 }
 
 static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns, int64_t to_ns)
@@ -327,36 +346,109 @@ static void deliver(struct plim_engine *engine, const struct plm_batch *batch, u
     sample_rows(engine, batch, logits);
     engine->counts.steps++;
     const int64_t end_ns = plm_now(engine->core->clock);
+    engine->counts.last_step_time_ns = end_ns;
     atomic_store(&engine->last_step_ns, end_ns);
     measure(engine, engine->counts.generated_tokens - before, from_ns, end_ns);
+    plm_recover_ran(engine);
+    plm_search_passed(engine);
 }
 
-// Nothing to run: the engine is idle, unless something arrived and ended at once.
-static bool rest(struct plim_engine *engine, bool arrived)
+// The batch did not run, or not well. Nobody ends but the one whose fault it is.
+static void recover(struct plim_engine *engine, const struct plm_batch *batch, int status,
+                    struct plim_request *culprit)
 {
-    atomic_store(&engine->last_step_ns, 0);
-    return arrived;
+    plm_logf(&engine->core->log, PLM_LOG_WARN, "a forward of %u rows failed: %s", batch->shape.rows,
+             plm_strstatus(status));
+    switch (status) {
+    case PLM_ERR_OUT_OF_DEVICE: plm_recover_refused(engine, &batch->shape); break;
+    case PLM_ERR_LOST:
+    case PLM_ERR_TIMEOUT: plm_recover_lost(engine, status); break;
+    default: plm_search_failed(engine, status, culprit);
+    }
 }
+
+static void run(struct plim_engine *engine, const struct plm_batch *batch, int64_t now_ns)
+{
+    struct plim_request *culprit = NULL;
+    uint64_t logits = 0;
+    int r = forward(engine, batch, &logits);
+    if (r == PLM_OK)
+        r = check(engine, batch, logits, &culprit);
+    if (r == PLM_OK)
+        deliver(engine, batch, logits, now_ns);
+    else
+        recover(engine, batch, r, culprit);
+}
+
+// ---- a step that does not run ----
+
+// Work without a step, by steps and by time: far beyond what any order of things needs.
+#define STALL_STEPS 1000u
+#define STALL_NS    INT64_C(10000000000)
+
+static bool has_work(const struct plim_engine *engine)
+{
+    struct plm_sched_stats s;
+    plm_sched_read(engine->sched, &s);
+    return s.running + s.queued + s.paused + s.followers > 0;
+}
+
+// Nothing has run for long although there is work, and nothing says why. What a search holds back
+// is let go; then the youngest give their blocks back, and when none has any, end.
+static void break_stall(struct plim_engine *engine)
+{
+    struct plm_seq *seq = plm_sched_youngest(engine->sched);
+    struct plim_request *youngest = engine->requests;
+    engine->counts.stalls++;
+    plm_logf(&engine->core->log, PLM_LOG_ERROR, "there is work, but no step could be formed");
+    plm_search_end(engine);
+    if (seq != NULL) {
+        plm_sched_preempt(engine->sched, seq);
+        return;
+    }
+    for (struct plim_request *r = engine->requests; r != NULL; r = r->next) {
+        if (r->choices[0].seq.order > youngest->choices[0].seq.order)
+            youngest = r;
+    }
+    if (youngest != NULL)
+        plm_step_fail(engine, youngest, PLIM_ERR_NOMEM_NOW, "the engine made no progress");
+}
+
+// No rows. *now_ns is when the step began.
+static void watch_stall(struct plim_engine *engine, int64_t now_ns)
+{
+    if (!has_work(engine)) {
+        engine->stalled_ns = 0;
+        engine->stalled_steps = 0;
+        atomic_store(&engine->last_step_ns, 0);
+        return;
+    }
+    if (engine->stalled_steps++ == 0)
+        engine->stalled_ns = now_ns;
+    if (engine->stalled_steps < STALL_STEPS && now_ns - engine->stalled_ns < STALL_NS)
+        return;
+    engine->stalled_steps = 0;
+    break_stall(engine);
+}
+
+// ---- the step ----
 
 static bool work(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_batch batch;
-    uint64_t logits = 0;
     const bool arrived = take_arrivals(engine);
     time_out(engine, now_ns);
+    if (!plm_recover_ready(engine, now_ns))
+        return engine->recover.down || arrived;
     form(engine, &batch);
-    if (batch.shape.rows == 0)
-        return rest(engine, arrived);
+    if (batch.shape.rows == 0) {
+        watch_stall(engine, now_ns);
+        return arrived;
+    }
+    engine->stalled_steps = 0;
     int64_t idle = 0;
     atomic_compare_exchange_strong(&engine->last_step_ns, &idle, now_ns);
-    int r = run(engine, &batch, &logits);
-    if (r == PLM_OK) {
-        deliver(engine, &batch, logits, now_ns);
-        return true;
-    }
-    plm_logf(&engine->core->log, PLM_LOG_ERROR, "a forward of %u rows failed: %s", batch.shape.rows,
-             plm_strstatus(r));
-    fail_running(engine, r);
+    run(engine, &batch, now_ns);
     return true;
 }
 

@@ -33,6 +33,21 @@ int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_b
     return r;
 }
 
+static int take_ballast(void *ctx, int64_t bytes);
+
+// A step is idempotent: its writes are addressed by position. So where a submit of serving finds no
+// room, the ballast makes it, and the same list goes out once more. During the start a refusal is a
+// finding, not a mishap.
+static int submit(struct plm_core *core, uint64_t *ret_value)
+{
+    int r = plm_device_submit(core->device, ret_value);
+    if (r != PLM_ERR_OUT_OF_DEVICE || !plm_device_sealed(core->device))
+        return r;
+    core->resubmits++;
+    take_ballast(core, 0);
+    return plm_device_submit(core->device, ret_value);
+}
+
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
                      int64_t *ret_used_bytes)
 {
@@ -42,13 +57,14 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
     if (r == PLM_OK)
         r = plm_model_forward(core->model, core->device, forward, ret_logits);
     if (r == PLM_OK)
-        r = plm_device_submit(core->device, &value);
+        r = submit(core, &value);
     if (r != PLM_OK) {
         plm_device_discard(core->device); // else the next forward would run what is left of this
         return r;
     }
-    // No limit: a step ends or the device is lost.
-    r = plm_device_wait(core->device, value, -1);
+    // From READY on the watchdog looks on; before, a step ends or the device is lost.
+    const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
+    r = plm_device_wait(core->device, value, limit_ms > 0 ? limit_ms * 1000000 : -1);
     if (r == PLM_OK && ret_used_bytes != NULL)
         r = plm_core_guard_read(core, cost, ret_used_bytes);
     return r;
@@ -394,6 +410,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
         .clock = core->clock,
         .log = &core->log,
         .prove_full = o->prove_full != 0,
+        .keep_ballast = caps->commit == PLM_COMMIT_SOFT && !caps->unified,
         .host_pays = caps->unified};
 }
 
@@ -415,26 +432,48 @@ int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_er
     return plm_profile_foresee(&opts, &reading, (int64_t)weight_bytes, err);
 }
 
+void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
+{
+    *ret = (struct plm_stress_ops){.ctx = core,
+                                   .read = plm_core_read,
+                                   .run = run_step,
+                                   .kv_format = kv_format,
+                                   .kv_resize = kv_resize,
+                                   .kv_verify = kv_verify,
+                                   .ballast = take_ballast,
+                                   .empty_cache = empty_cache,
+                                   .set_caps = set_caps,
+                                   .seal = seal,
+                                   .watch = plm_core_watch,
+                                   .reopen = reopen,
+                                   .progress = report};
+}
+
+int plm_core_validate(struct plm_core *core, struct plm_error *err)
+{
+    static const enum plm_stress_kind kinds[] = {PLM_STRESS_PREFILL, PLM_STRESS_FULL_CHUNK,
+                                                 PLM_STRESS_FULL_DECODE};
+    struct plm_profile_opts opts;
+    profile_opts(core, &opts);
+    int r = kv_verify(core, err);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && r == PLM_OK; i++) {
+        struct plm_stress_step step;
+        plm_profile_step(&opts, &core->profile.plan.in.caps, kinds[i], 0, &step);
+        r = run_step(core, &step, err);
+    }
+    return r;
+}
+
 int plm_core_profile(struct plm_core *core, struct plm_error *err)
 {
-    const struct plm_stress_ops ops = {.ctx = core,
-                                       .read = plm_core_read,
-                                       .run = run_step,
-                                       .kv_format = kv_format,
-                                       .kv_resize = kv_resize,
-                                       .kv_verify = kv_verify,
-                                       .ballast = take_ballast,
-                                       .empty_cache = empty_cache,
-                                       .set_caps = set_caps,
-                                       .seal = seal,
-                                       .watch = plm_core_watch,
-                                       .reopen = reopen,
-                                       .progress = report};
+    struct plm_stress_ops ops;
     struct plm_profile_opts opts;
     int r = host_logits(core, err);
     if (r != PLM_OK)
         return r;
     plm_core_phase(core, PLM_PHASE_PROBE);
+    plm_core_stress_ops(core, &ops);
     profile_opts(core, &opts);
+    core->keeps_ballast = opts.keep_ballast;
     return plm_profile_run(&opts, &ops, &core->profile, err);
 }

@@ -101,8 +101,8 @@ static int format(void *ctx, uint32_t max_blocks)
     return PLM_OK;
 }
 
-// A cached block becomes free. Its children, if any are left, see by its generation that it is not
-// their parent any more.
+// A block is not known any more. Its children, if any are left, see by its generation that it is
+// not their parent.
 static void evicted(void *ctx, uint32_t block)
 {
     struct plm_prefix *prefix = ctx;
@@ -271,6 +271,14 @@ uint32_t plm_prefix_put(struct plm_prefix *prefix, struct plm_prefix_root root, 
     prefix->stats.known++;
     plm_kv_pool_mark(prefix->pool, block, true);
     return block;
+}
+
+void plm_prefix_forget(struct plm_prefix *prefix, uint32_t block)
+{
+    if (!prefix->entries[block].known)
+        return;
+    evicted(prefix, block);
+    plm_kv_pool_mark(prefix->pool, block, false);
 }
 
 void plm_prefix_read(const struct plm_prefix *prefix, struct plm_prefix_stats *ret)

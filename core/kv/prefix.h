@@ -58,6 +58,9 @@ uint32_t plm_prefix_peek(const struct plm_prefix *prefix, struct plm_prefix_root
 uint32_t plm_prefix_put(struct plm_prefix *prefix, struct plm_prefix_root root, uint32_t parent,
                         const int32_t tokens[PLM_KV_BLOCK_TOKENS], uint32_t block);
 
+// Makes a used block unknown, whatever follows it with it; no more than that, where it is unknown.
+void plm_prefix_forget(struct plm_prefix *prefix, uint32_t block);
+
 struct plm_prefix_stats {
     uint32_t known;      // blocks in the index
     uint64_t queries;    // blocks asked for by take

@@ -116,6 +116,7 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
     seq->n_blocks = need;
     seq->n_computed = computed * PLM_KV_BLOCK_TOKENS;
     seq->n_put = computed;
+    seq->borrows = computed > 0;
     seq->n_batch = 0;
     if (!seq->began)
         seq->n_cached = seq->n_computed;
@@ -195,7 +196,18 @@ void plm_sched_put(struct plm_sched *s, struct plm_seq *seq)
         uint32_t parent = b == 0 ? PLM_KV_NO_BLOCK : ids[b - 1];
         uint32_t block = plm_prefix_put(s->prefix, seq->root, parent,
                                         seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS, ids[b]);
-        if (block != ids[b])
+        if (block != ids[b]) {
             set_block(s, seq, b, block);
+            seq->borrows = true;
+        }
     }
+}
+
+void plm_sched_forget(struct plm_sched *s, const struct plm_seq *seq)
+{
+    if (seq->state != PLM_SEQ_RUNNING || s->prefix == NULL)
+        return;
+    // From the end: a block is known only while its parent is.
+    for (uint32_t b = seq->n_blocks; b-- > 0;)
+        plm_prefix_forget(s->prefix, plm_sched_ids(s, seq->slot)[b]);
 }

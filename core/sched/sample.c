@@ -115,6 +115,19 @@ static double sum_all(const float *x, uint32_t n)
     return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
+// The exponent's bits are all set in NaN and infinity alone; a sum of integers, unlike one of
+// floats, may be taken in any order, so compilers make it wide.
+bool plm_sample_finite(const float *logits, uint32_t n)
+{
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[i], sizeof(bits));
+        wrong += (bits & 0x7F800000u) == 0x7F800000u;
+    }
+    return wrong == 0;
+}
+
 // Largest logit; false when one is NaN or infinite (x * 0 is 0 for every finite x).
 static bool find_max(const float *x, uint32_t n, float *ret)
 {

@@ -70,6 +70,8 @@ struct plm_sampler;
 int plm_sampler_create(struct plm_host *host, uint32_t n_vocab, struct plm_sampler **ret);
 void plm_sampler_destroy(struct plm_sampler *sampler); // NULL is allowed
 
+// Whether no logit is NaN or infinite.
+bool plm_sample_finite(const float *logits, uint32_t n);
 // PLM_OK, or PLM_ERR_NUMERIC when a logit is NaN or infinite or nothing can be chosen.
 int plm_sampler_draw(struct plm_sampler *sampler, const struct plm_sample_in *in,
                      struct plm_sample_out *ret);

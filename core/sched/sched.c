@@ -166,6 +166,20 @@ void plm_sched_preempt(struct plm_sched *s, struct plm_seq *seq)
     put_aside(s, seq);
 }
 
+void plm_sched_park(struct plm_sched *s)
+{
+    while (s->running > 0) {
+        struct plm_seq *seq = s->slots[s->running - 1];
+        plm_sched_leave(s, seq);
+        put_aside(s, seq);
+    }
+}
+
+void plm_sched_restrict(struct plm_sched *s, bool on)
+{
+    s->restricted = on;
+}
+
 struct plm_seq *plm_sched_youngest(const struct plm_sched *s)
 {
     struct plm_seq *youngest = NULL;
@@ -223,6 +237,10 @@ static void add_rows(struct plm_sched *s, struct plm_seq *seq, uint32_t n, struc
 static struct plm_seq *next_waiting(const struct plm_sched *s, struct plm_seq_list **ret_list)
 {
     struct plm_seq *paused = s->paused.head, *queued = s->queue.head;
+    while (s->restricted && paused != NULL && !paused->picked)
+        paused = paused->next;
+    if (s->restricted)
+        queued = NULL;
     bool first = paused != NULL && (queued == NULL || paused->order < queued->order);
     *ret_list = (struct plm_seq_list *)(first ? &s->paused : &s->queue);
     return first ? paused : queued;
@@ -284,6 +302,8 @@ static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_sha
         struct plm_seq *seq = s->slots[i];
         look_ahead(s, i);
         seq->n_batch = 0;
+        if (s->restricted && !seq->picked)
+            continue;
         if (seq->n_tokens - seq->n_computed == 1) {
             if (shape->rows < budget)
                 add_rows(s, seq, 1, shape);
@@ -349,6 +369,12 @@ void plm_sched_commit(struct plm_sched *s)
         if (seq->followers != NULL && seq->n_computed >= seq->n_prompt)
             release_followers(s, seq);
     }
+}
+
+void plm_sched_abandon(struct plm_sched *s)
+{
+    for (uint32_t i = 0; i < s->running; i++)
+        s->slots[i]->n_batch = 0;
 }
 
 void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)

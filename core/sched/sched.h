@@ -51,6 +51,8 @@ struct plm_seq {
     uint8_t state;     // enum plm_seq_state
     bool use_cache;    // C: may take from and feed the prefix index
     bool began;        // ran at least once
+    bool picked;       // C: whether it has rows while the scheduler is restricted
+    bool borrows;      // holds blocks that it did not compute itself
     uint32_t grows_at; // 1 + index in the list of those that need a block; 0: not in it
     uint32_t n_cached; // tokens that the first admission found computed
     uint32_t preemptions;
@@ -113,6 +115,8 @@ void plm_sched_form(struct plm_sched *sched, uint32_t rows_max, const struct plm
                     struct plm_batch *ret);
 // The step ran: its rows are in the cache.
 void plm_sched_commit(struct plm_sched *sched);
+// Or it did not, or what it gave is not to be used: its rows are computed again.
+void plm_sched_abandon(struct plm_sched *sched);
 // Appends a token that was chosen after a step to a running sequence, whose logits it had.
 void plm_sched_push(struct plm_sched *sched, struct plm_seq *seq, int32_t token);
 
@@ -130,5 +134,14 @@ void plm_sched_preempt(struct plm_sched *sched, struct plm_seq *seq);
 // Blocks got other ids (plm_kv_pool_move): the tables of running sequences follow.
 void plm_sched_moved(struct plm_sched *sched, const struct plm_kv_move *moves, uint32_t n);
 void plm_sched_read(const struct plm_sched *sched, struct plm_sched_stats *ret);
+
+// While restricted, only picked sequences have rows, and only those of them come back that ran
+// before; the others keep what they have and wait.
+void plm_sched_restrict(struct plm_sched *sched, bool on);
+// The device is gone: all running sequences give their blocks back and queue for recompute. No
+// preemptions, since nobody needed their blocks.
+void plm_sched_park(struct plm_sched *sched);
+// The blocks of a sequence may hold what is no number: they leave the prefix index.
+void plm_sched_forget(struct plm_sched *sched, const struct plm_seq *seq);
 
 #endif

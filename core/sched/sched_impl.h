@@ -20,6 +20,7 @@ struct plm_sched {
     uint32_t followers;
     uint64_t preemptions;
     struct plm_seq *stuck;
+    bool restricted;
 
     // Slots 0 .. running-1 are dense: a leaver's place goes to the last one.
     uint32_t running;

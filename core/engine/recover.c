@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that is gone, or has no room for what it promised. A lost device is reopened under the
+// plan that was proven; the requests wait with their tokens and are computed again, so a client
+// notices nothing but a delay.
+#include "core/base/checked.h"
+#include "core/engine/impl.h"
+
+#define MS INT64_C(1000000)
+#define S  (1000 * MS)
+
+// A loss so soon after the device came back is no accident of its own.
+#define AGAIN_NS   (60 * S)
+#define LOSSES_MAX 3u // in a row; the last one ends the engine
+
+// A driver resets within seconds; a neighbour that took the room may take longer to leave. Beyond
+// two minutes clients have given up and somebody else should serve them.
+#define PAUSE_FIRST_NS (250 * MS)
+#define PAUSE_MAX_NS   (8 * S)
+#define GIVE_UP_NS     (120 * S)
+// How long a step sleeps at most while it waits: cancels are taken in between.
+#define NAP_NS (100 * MS)
+
+// Refused steps that are tried again, 1, 2, 4 .. 128 ms apart, when nothing is left to give back:
+// 0.25 s in all. Then the youngest request ends.
+#define REFUSED_WAITS 8u
+#define BALLAST_NS    (1 * S) // between tries to take it again
+
+// ---- the end ----
+
+static void give_up(struct plim_engine *engine, int status, const char *why)
+{
+    struct plm_recover *r = &engine->recover;
+    plm_logf(&engine->core->log, PLM_LOG_ERROR, "the engine ends: %s", why);
+    r->gone = true;
+    pthread_mutex_lock(&engine->lock);
+    engine->draining = true; // the door says CLOSED
+    pthread_mutex_unlock(&engine->lock);
+    while (engine->requests != NULL)
+        plm_step_fail(engine, engine->requests, status, why);
+}
+
+// ---- reopening ----
+
+// Below it the device is no use: one whole request must finish.
+static uint32_t least_blocks(const struct plim_engine *engine)
+{
+    const struct plm_core *core = engine->core;
+    const struct plm_plan *plan = &core->profile.plan;
+    const int64_t asked =
+        (int64_t)plm_div_ceil(core->opts.kv_min_bytes, (uint64_t)plan->in.block_bytes);
+    const int64_t least = plm_max_i64(asked, plm_caps_blocks_per_request(&plan->in.caps));
+    return (uint32_t)plm_min_i64(least, plan->blocks);
+}
+
+static int rest_of(int r, struct plm_error *err, const char *what)
+{
+    return r == PLM_OK ? r : plm_fail(err, r, "%s: %s", what, plm_strstatus(r));
+}
+
+// As many blocks as the device gives with the ballast beside them, at least one whole request's.
+static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *ops)
+{
+    struct plm_core *core = engine->core;
+    const struct plm_plan *plan = &core->profile.plan;
+    const uint32_t least = least_blocks(engine), step = plan->slabs.slab_blocks;
+    uint32_t blocks;
+    int64_t failed;
+    int r = ops->kv_resize(core, engine->recover.blocks, &blocks, &failed);
+    if (r != PLM_OK && r != PLM_ERR_OUT_OF_DEVICE)
+        return r;
+    while (blocks >= least) {
+        r = ops->ballast(core, plan->ballast);
+        if (r != PLM_ERR_OUT_OF_DEVICE || blocks < step + least)
+            return r;
+        const uint32_t before = blocks;
+        r = ops->kv_resize(core, blocks - step, &blocks, &failed);
+        if (r != PLM_OK || blocks == before)
+            break;
+    }
+    return r == PLM_OK ? PLM_ERR_OUT_OF_DEVICE : r;
+}
+
+static int validate(struct plim_engine *engine, const struct plm_stress_ops *ops,
+                    struct plm_error *err)
+{
+    struct plm_core *core = engine->core;
+    plm_core_phase(core, PLM_PHASE_VALIDATE);
+    int r = plm_core_validate(core, err);
+    if (r == PLM_ERR_OUT_OF_DEVICE) {
+        const uint32_t step = core->profile.plan.slabs.slab_blocks;
+        struct plm_kv_pool_stats pool;
+        plm_kv_pool_read(core->pool, &pool);
+        engine->recover.blocks = pool.total > step ? pool.total - step : 0;
+    }
+    if (r == PLM_OK && !core->keeps_ballast)
+        r = ops->ballast(core, 0);
+    return r;
+}
+
+// Reopens, reloads and takes what the plan says. What was reached stays for the next try, but for
+// a device that was lost once more.
+static int rebuild(struct plim_engine *engine, struct plm_error *err)
+{
+    struct plm_core *core = engine->core;
+    struct plm_recover *r = &engine->recover;
+    struct plm_stress_ops ops;
+    int status = PLM_OK;
+    plm_core_stress_ops(core, &ops);
+    if (!r->loaded) {
+        uint32_t blocks;
+        int64_t failed;
+        ops.kv_resize(core, 0, &blocks, &failed);
+        status = plm_core_reopen(core, err);
+        r->loaded = status == PLM_OK;
+    }
+    if (status == PLM_OK) {
+        plm_core_phase(core, PLM_PHASE_RESIZE);
+        status = rest_of(ops.set_caps(core, &core->profile.plan.in.caps), err, "the workspace");
+    }
+    if (status == PLM_OK)
+        status = rest_of(take_pool(engine, &ops), err, "the KV cache");
+    if (status == PLM_OK)
+        status = validate(engine, &ops, err);
+    if (status == PLM_ERR_LOST || status == PLM_ERR_TIMEOUT)
+        r->loaded = false;
+    if (status == PLM_OK)
+        ops.seal(core);
+    return status;
+}
+
+static void come_back(struct plim_engine *engine)
+{
+    struct plm_core *core = engine->core;
+    struct plm_recover *r = &engine->recover;
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(core->pool, &pool);
+    plm_core_phase(core, PLM_PHASE_SERVE);
+    r->down = false;
+    r->up_ns = plm_now(core->clock);
+    engine->counts.reopened++;
+    plm_logf(&core->log, PLM_LOG_WARN, "the device is back with %u blocks after %lld ms",
+             pool.total, (long long)((r->up_ns - r->down_ns) / MS));
+}
+
+// One try, when it is due. The host budget is for requests: theirs must not stand in the way.
+static void try_again(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_core *core = engine->core;
+    struct plm_recover *r = &engine->recover;
+    struct plm_error err = {0};
+    if (now_ns < r->retry_ns) {
+        core->clock->sleep_ns(core->clock->ctx, plm_min_i64(r->retry_ns - now_ns, NAP_NS));
+        return;
+    }
+    plm_host_set_limit(core->host, 0);
+    pthread_mutex_lock(&engine->monitor.device_lock);
+    const int status = rebuild(engine, &err);
+    pthread_mutex_unlock(&engine->monitor.device_lock);
+    plm_host_set_limit(core->host, core->profile.plan.host_limit);
+    if (status == PLM_OK) {
+        come_back(engine);
+        return;
+    }
+    const int64_t now = plm_now(core->clock);
+    plm_logf(&core->log, PLM_LOG_WARN, "the device does not come back yet: %s", err.msg);
+    if (now - r->down_ns >= GIVE_UP_NS) {
+        give_up(engine, PLM_ERR_LOST, "the device was lost and did not come back");
+        return;
+    }
+    r->retry_ns = now + r->pause_ns;
+    r->pause_ns = plm_min_i64(2 * r->pause_ns, PAUSE_MAX_NS);
+}
+
+void plm_recover_lost(struct plim_engine *engine, int status)
+{
+    struct plm_core *core = engine->core;
+    struct plm_recover *r = &engine->recover;
+    const int64_t now = plm_now(core->clock);
+    engine->counts.losses++;
+    r->streak = r->streak > 0 && now - r->up_ns < AGAIN_NS ? r->streak + 1 : 1;
+    plm_logf(&core->log, PLM_LOG_ERROR, "the device was lost (%s), %u in a row",
+             plm_strstatus(status), r->streak);
+    if (r->streak >= LOSSES_MAX) {
+        give_up(engine, status, "the device was lost three times in a row");
+        return;
+    }
+    plm_search_lost(engine, status, r->streak > 1);
+    plm_sched_park(engine->sched);
+    r->down = true;
+    r->loaded = false;
+    r->down_ns = r->retry_ns = now;
+    r->pause_ns = PAUSE_FIRST_NS;
+    r->blocks = (uint32_t)core->profile.plan.blocks;
+}
+
+// ---- the ballast ----
+
+// Soft-commit devices hold it while they serve; a refused submit released it.
+static void take_ballast(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_core *core = engine->core;
+    struct plm_recover *r = &engine->recover;
+    struct plm_stress_ops ops;
+    if (!core->keeps_ballast || core->ballast != NULL || now_ns < r->ballast_ns)
+        return;
+    plm_core_stress_ops(core, &ops);
+    pthread_mutex_lock(&engine->monitor.device_lock);
+    plm_device_seal(core->device, false);
+    ops.ballast(core, core->profile.plan.ballast); // or later
+    plm_device_seal(core->device, true);
+    pthread_mutex_unlock(&engine->monitor.device_lock);
+    r->ballast_ns = now_ns + BALLAST_NS;
+}
+
+bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_recover *r = &engine->recover;
+    if (r->gone) {
+        while (engine->requests != NULL) // submitted while it ended
+            plm_step_fail(engine, engine->requests, PLM_ERR_LOST, "the device was lost");
+        return false;
+    }
+    if (!r->down && plm_device_status(engine->core->device) != PLM_OK)
+        plm_recover_lost(engine, PLM_ERR_LOST);
+    if (r->down)
+        try_again(engine, now_ns);
+    if (r->down || r->gone)
+        return false;
+    take_ballast(engine, now_ns);
+    return true;
+}
+
+// ---- a refused submit ----
+
+// Memory for the driver: the highest slabs, more of them each time.
+static bool give_back(struct plim_engine *engine)
+{
+    struct plm_core *core = engine->core;
+    struct plm_kv_pool_stats before, after;
+    plm_kv_pool_read(core->pool, &before);
+    const uint32_t least = least_blocks(engine), refused = engine->recover.refused;
+    const uint64_t slabs = UINT64_C(1) << plm_min_i64(refused - 1, 16);
+    const uint64_t blocks = slabs * before.slab_blocks;
+    if (before.total <= least)
+        return false;
+    pthread_mutex_lock(&engine->monitor.device_lock);
+    plm_kv_pool_resize(
+        core->pool, before.total - least > blocks ? before.total - (uint32_t)blocks : least, NULL);
+    pthread_mutex_unlock(&engine->monitor.device_lock);
+    plm_kv_pool_read(core->pool, &after);
+    return after.total < before.total;
+}
+
+static void end_youngest(struct plim_engine *engine)
+{
+    struct plm_seq *seq = plm_sched_youngest(engine->sched);
+    plim_error error;
+    if (seq == NULL)
+        return;
+    plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
+                  "the device has no room for the next step of this request");
+    error.retry_after_s = 1;
+    plm_step_end_request(engine, ((struct plm_choice *)seq)->request, PLIM_FINISH_ERROR,
+                         PLIM_ERR_NOMEM_NOW, &error);
+}
+
+// Slabs go first, then rows; blocks of the youngest, so that more slabs can; then time. Only when
+// the oldest is alone with one row and all that does not help, somebody ends.
+void plm_recover_refused(struct plim_engine *engine, const struct plm_shape *shape)
+{
+    struct plm_core *core = engine->core;
+    struct plm_recover *r = &engine->recover;
+    struct plm_sched_stats sched;
+    plm_sched_abandon(engine->sched);
+    plm_sched_read(engine->sched, &sched);
+    r->refused++;
+    if (give_back(engine))
+        return;
+    if (shape->rows > 1) {
+        r->rows_max = shape->rows / 2;
+    } else if (sched.running > 1) {
+        plm_sched_preempt(engine->sched, plm_sched_youngest(engine->sched));
+    } else if (r->refused_waits < REFUSED_WAITS) {
+        core->clock->sleep_ns(core->clock->ctx, MS << r->refused_waits++);
+    } else {
+        end_youngest(engine);
+        r->refused_waits = 0;
+    }
+}
+
+void plm_recover_ran(struct plim_engine *engine)
+{
+    struct plm_recover *r = &engine->recover;
+    r->refused = r->refused_waits = 0;
+    // Back to whole steps by doubling: the room may come back as slowly as it went.
+    r->rows_max = r->rows_max < engine->gate.caps.batch_max_tokens / 2 ? 2 * r->rows_max : 0;
+}
