@@ -31,6 +31,16 @@ static void add_suspect(struct plm_search *s, struct plim_request *request)
     s->suspects[at] = request;
 }
 
+static void suspect_only(struct plm_search *s, struct plim_request *request)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->suspects[i] != request)
+            forget_suspect(s->suspects[i]);
+    }
+    s->suspects[0] = request;
+    s->n = 1;
+}
+
 void plm_search_end(struct plim_engine *engine)
 {
     struct plm_search *s = &engine->search;
@@ -59,6 +69,28 @@ static void collect(struct plim_engine *engine)
 
 // ---- probes ----
 
+// Whether what is wrong with a request may come from another one, with blocks of the prefix cache.
+static bool borrows(const struct plim_request *request)
+{
+    for (uint32_t i = 0; i < request->n; i++) {
+        if (request->choices[i].seq.use_cache && request->choices[i].seq.borrows)
+            return true;
+    }
+    return false;
+}
+
+// All of it is computed anew then, with no block of others; those are not trusted any more.
+static void borrow_nothing(struct plim_engine *engine, struct plim_request *request)
+{
+    for (uint32_t i = 0; i < request->n; i++) {
+        struct plm_seq *seq = &request->choices[i].seq;
+        plm_sched_forget(engine->sched, seq);
+        seq->use_cache = false;
+        if (seq->state == PLM_SEQ_RUNNING)
+            plm_sched_preempt(engine->sched, seq);
+    }
+}
+
 static void next_probe(struct plim_engine *engine)
 {
     struct plm_search *s = &engine->search;
@@ -68,6 +100,8 @@ static void next_probe(struct plim_engine *engine)
         for (uint32_t c = 0; c < request->n; c++)
             request->choices[c].seq.picked = i < s->n_probe;
     }
+    if (s->n_probe == 1 && borrows(s->suspects[0]))
+        borrow_nothing(engine, s->suspects[0]);
     plm_sched_restrict(engine->sched, true);
     engine->counts.replays++;
 }
@@ -154,47 +188,23 @@ static void convict(struct plim_engine *engine, struct plim_request *request, in
     plm_step_fail(engine, request, status, what_happened(status));
 }
 
-// Whether what is wrong may come from another request, with blocks of the prefix cache.
-static bool borrows(const struct plim_request *request)
-{
-    for (uint32_t i = 0; i < request->n; i++) {
-        if (request->choices[i].seq.use_cache && request->choices[i].seq.borrows)
-            return true;
-    }
-    return false;
-}
-
-// Computes everything of a request anew, with no block of others.
-static void start_alone(struct plim_engine *engine, struct plim_request *request)
-{
-    engine->counts.replays++;
-    for (uint32_t i = 0; i < request->n; i++) {
-        struct plm_seq *seq = &request->choices[i].seq;
-        seq->use_cache = false;
-        if (seq->state == PLM_SEQ_RUNNING)
-            plm_sched_preempt(engine->sched, seq);
-    }
-}
-
 void plm_search_failed(struct plim_engine *engine, int status, struct plim_request *culprit)
 {
     struct plm_search *s = &engine->search;
     collect(engine);
     s->one_by_one = false;
     plm_sched_abandon(engine->sched);
-    if (culprit == NULL && s->n == 1)
-        culprit = s->suspects[0];
-    if (culprit == NULL) {
+    if (culprit != NULL)
+        suspect_only(s, culprit);
+    if (s->n > 1 || (status == PLM_ERR_NUMERIC && borrows(s->suspects[0]))) {
         next_probe(engine);
         return;
     }
+    culprit = s->suspects[0];
     plm_search_end(engine);
     for (uint32_t i = 0; i < culprit->n; i++)
         plm_sched_forget(engine->sched, &culprit->choices[i].seq);
-    if (status == PLM_ERR_NUMERIC && borrows(culprit))
-        start_alone(engine, culprit);
-    else
-        convict(engine, culprit, status);
+    convict(engine, culprit, status);
 }
 
 void plm_search_lost(struct plim_engine *engine, int status, bool again)

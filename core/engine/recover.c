@@ -57,27 +57,25 @@ static int rest_of(int r, struct plm_error *err, const char *what)
     return r == PLM_OK ? r : plm_fail(err, r, "%s: %s", what, plm_strstatus(r));
 }
 
-// As many blocks as the device gives with the ballast beside them, at least one whole request's.
+// As many blocks as the device gives, but no fewer than one whole request's; of more, those beside
+// which the ballast has room. At the least it is done without: a neighbour has taken the margin,
+// and that is no reason to end what runs.
 static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *ops)
 {
     struct plm_core *core = engine->core;
     const struct plm_plan *plan = &core->profile.plan;
     const uint32_t least = least_blocks(engine), step = plan->slabs.slab_blocks;
-    uint32_t blocks;
+    uint32_t blocks, before = UINT32_MAX;
     int64_t failed;
     int r = ops->kv_resize(core, engine->recover.blocks, &blocks, &failed);
-    if (r != PLM_OK && r != PLM_ERR_OUT_OF_DEVICE)
+    if (r != PLM_OK && (r != PLM_ERR_OUT_OF_DEVICE || blocks < least))
         return r;
-    while (blocks >= least) {
-        r = ops->ballast(core, plan->ballast);
-        if (r != PLM_ERR_OUT_OF_DEVICE || blocks < step + least)
-            return r;
-        const uint32_t before = blocks;
-        r = ops->kv_resize(core, blocks - step, &blocks, &failed);
-        if (r != PLM_OK || blocks == before)
-            break;
+    while ((r = ops->ballast(core, plan->ballast)) == PLM_ERR_OUT_OF_DEVICE && blocks > least &&
+           blocks < before) {
+        before = blocks;
+        ops->kv_resize(core, blocks > step + least ? blocks - step : least, &blocks, &failed);
     }
-    return r == PLM_OK ? PLM_ERR_OUT_OF_DEVICE : r;
+    return r == PLM_ERR_OUT_OF_DEVICE && blocks >= least ? PLM_OK : r;
 }
 
 static int validate(struct plim_engine *engine, const struct plm_stress_ops *ops,
