@@ -151,7 +151,6 @@ static void base_opts(plim_engine_opts *o)
     o->log = keep_log;
     script = (struct plm_sim_opts){.inner = &plm_cpu_backend,
                                    .world = &world,
-                                   .clock = &sim_clock,
                                    .capacity_bytes = 256 * MIB,
                                    .submit_ns = 1000000};
     memset(&world, 0, sizeof(world));
