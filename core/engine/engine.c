@@ -312,13 +312,17 @@ static void engine_stop(plim_engine *engine)
     plm_core_destroy(core);
 }
 
-void plim_engine_free(plim_engine *engine)
+int64_t plm_engine_destroy(struct plim_engine *engine)
 {
-    if (engine == NULL)
-        return;
     struct plm_host *host = engine->core->host;
     engine_stop(engine);
-    plm_host_destroy(host);
+    return plm_host_destroy(host);
+}
+
+void plim_engine_free(plim_engine *engine)
+{
+    if (engine != NULL)
+        plm_engine_destroy(engine);
 }
 
 // ---- drain ----

@@ -374,6 +374,8 @@ int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opt
 // destroyed.
 int plm_plan_create_in(const struct plm_engine_env *env, const plim_engine_opts *opts,
                        struct plim_plan **ret, plim_error *err);
+// plim_engine_free(); returns the bytes of host memory that were not given back (a leak).
+int64_t plm_engine_destroy(struct plim_engine *engine);
 // Takes in what was submitted and cancelled, and runs one step. Returns whether there was work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);
 // Ends a request: its sequences leave, its last event is DONE. error may be NULL.

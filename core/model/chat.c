@@ -444,7 +444,7 @@ int plm_chat_render(const struct plm_template *tmpl, const struct plm_chat_opts 
         return plm_fail(err, PLM_ERR_INVALID, "there is no message to continue");
     struct chat chat = {.opts = opts, .host = tmpl->host};
     struct plm_render best = {0};
-    struct plm_error ignored;
+    struct plm_error why;
     plm_buf_init(&chat.tmp, tmpl->host, PLM_HOST_REQUEST);
     int status = attempt(tmpl, &chat, &best, err);
     unsigned tried = chat.forms;
@@ -455,7 +455,15 @@ int plm_chat_render(const struct plm_template *tmpl, const struct plm_chat_opts 
             if (__builtin_popcount(form) != bits || (form & ~tried) != 0)
                 continue;
             chat.form = form;
-            if (attempt(tmpl, &chat, &render, &ignored) != PLM_OK)
+            int r = attempt(tmpl, &chat, &render, &why);
+            if (r == PLM_ERR_NOMEM_HOST) { // else the prompt would depend on what memory is free
+                if (status == PLM_OK)
+                    plm_render_finish(&best);
+                status = r;
+                if (err != NULL)
+                    *err = why;
+            }
+            if (r != PLM_OK)
                 continue;
             if (status == PLM_OK && render.printed_parts) {
                 plm_render_finish(&render);
