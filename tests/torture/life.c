@@ -325,15 +325,18 @@ static void base_opts(const struct fault *fault, plim_engine_opts *o)
     o->max_total_tokens = device ? 0 : CTX;
 }
 
-static void plant(const struct fault *fault, struct plm_host *host, struct plm_sim_opts *sim)
+static void plant(const struct fault *fault, struct plm_host *host, struct plm_sim_event *event)
 {
     switch (fault->kind) {
     case FAULT_HOST:
     case FAULT_HOST_FROM: plm_host_fail_nth(host, fault->n, fault->kind == FAULT_HOST_FROM); break;
-    case FAULT_DEVICE: sim->fail_alloc_nth = fault->n; break;
+    case FAULT_DEVICE:
     case FAULT_DEVICE_FROM:
-        sim->fail_alloc_nth = fault->n;
-        sim->fail_alloc_times = UINT64_MAX - fault->n;
+        *event =
+            (struct plm_sim_event){.when = PLM_SIM_AT_ALLOC,
+                                   .at = fault->n,
+                                   .what = PLM_SIM_FAIL_ALLOCS,
+                                   .value = fault->kind == FAULT_DEVICE_FROM ? INT64_MAX / 2 : 1};
         break;
     default: break;
     }
@@ -365,9 +368,11 @@ void life_run(const struct fault *fault, struct life *ret)
 {
     struct plm_sim_world world = {0};
     struct plm_sim_clock clock;
+    struct plm_sim_event event = {.at = UINT64_MAX}; // never
     struct plm_sim_opts sim = {.inner = &plm_cpu_backend,
                                .world = &world,
-                               .clock = &clock,
+                               .events = &event,
+                               .n_events = 1,
                                .capacity_bytes = UINT64_C(256) << 20,
                                .granularity_bytes = UINT64_C(64) << 10,
                                .submit_ns = 1000000};
@@ -383,7 +388,7 @@ void life_run(const struct fault *fault, struct life *ret)
         env.backend = &plm_sim_backend;
         env.backend_opts = &sim;
     }
-    plant(fault, host, &sim);
+    plant(fault, host, &event);
     live(&run, &env, fault);
     ret->host_left = run.engine != NULL ? plm_engine_destroy(run.engine) : plm_host_destroy(host);
     ret->device_left = world.taken_bytes + world.driver_bytes;
