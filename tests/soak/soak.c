@@ -215,9 +215,11 @@ static void judge_counts(struct table *t, const struct row *last)
           ended);
     const uint64_t doors =
         m->rejected_context + m->rejected_never + m->rejected_now + m->rejected_queue;
-    // One that waited too long in the queue is refused as well.
+    // One that waited too long in the queue is refused as well, heard or not: its client may have
+    // left it.
+    const uint64_t unheard = m->finished[PLIM_FINISH_ERROR] - y->ended[PLIM_FINISH_ERROR];
     const uint64_t seen = refused - y->refused[-PLIM_ERR_INVALID] - y->refused[-PLIM_ERR_FORMAT] +
-                          y->failed[-PLIM_ERR_NOMEM_NOW];
+                          y->failed[-PLIM_ERR_NOMEM_NOW] + unheard;
     check(t, doors == seen, "the engine counts %" PRIu64 " refusals, its clients %" PRIu64, doors,
           seen);
     check(t, y->wrong == 0, "%" PRIu64 " results that no request of its kind may get%s%s", y->wrong,
