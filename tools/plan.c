@@ -14,6 +14,7 @@ struct flags {
     const char *plan_out;
     uint64_t device_memory;
     bool json;
+    bool diff;
 };
 
 static const struct plm_opt table[] = {
@@ -23,6 +24,8 @@ static const struct plm_opt table[] = {
                "plan without the device, as if it had so much memory: reads the\nmodel's header "
                "alone; --device is cpu, cuda, hip or vulkan then",
                PLM_OPT_BYTES, offsetof(struct flags, device_memory), 1, 9e15),
+    PLM_OPT("--diff", NULL, "compare two plans or certificates: plimsoll plan --diff FILE FILE",
+            PLM_OPT_FLAG, offsetof(struct flags, diff)),
     PLM_OPT("--plan-out", "FILE", "also write the plan as JSON to a file", PLM_OPT_STRING,
             offsetof(struct flags, plan_out)),
     PLM_OPT_END,
@@ -84,8 +87,56 @@ static int make(struct plm_engine_flags *engine_flags, const struct flags *flags
     return ok ? 0 : 1;
 }
 
+// A plan or certificate is some KiB.
+#define DIFF_MAX_BYTES (1024 * 1024)
+
+struct text {
+    char *data;
+    size_t len;
+};
+
+static bool show_diff(const struct text *a, const struct text *b)
+{
+    plim_error err = {0};
+    size_t need = 0;
+    char *out = NULL;
+    int r = plim_plan_diff(a->data, a->len, b->data, b->len, NULL, 0, &need, &err);
+    if (r == PLIM_OK || r == PLIM_ERR_LIMIT) {
+        out = malloc(need + 1);
+        r = out != NULL
+                ? plim_plan_diff(a->data, a->len, b->data, b->len, out, need + 1, &need, &err)
+                : PLIM_ERR_NOMEM_HOST;
+    }
+    if (r == PLIM_OK)
+        fwrite(out, 1, need, stdout);
+    else
+        plm_term_error("plan", r, &err);
+    free(out);
+    return plm_stdout_finish("plan") && r == PLIM_OK;
+}
+
+static int diff(const char *const *paths, size_t n)
+{
+    if (n != 2) {
+        fprintf(stderr, "plimsoll plan: --diff compares two files; %zu are named\n", n);
+        return 2;
+    }
+    struct text texts[2] = {{NULL, 0}, {NULL, 0}};
+    bool ok = true;
+    for (size_t i = 0; i < 2 && ok; i++) {
+        texts[i].data = plm_file_read("plan", paths[i], NULL, DIFF_MAX_BYTES, &texts[i].len);
+        ok = texts[i].data != NULL;
+    }
+    ok = ok && show_diff(&texts[0], &texts[1]);
+    free(texts[0].data);
+    free(texts[1].data);
+    return ok ? 0 : 1;
+}
+
 int plim_cmd_plan(int argc, char **argv)
 {
+    const char *paths[2];
+    size_t n_paths = 0;
     struct plm_engine_flags engine_flags;
     struct flags flags = {0};
     plm_engine_flags_init(&engine_flags);
@@ -93,14 +144,23 @@ int plim_cmd_plan(int argc, char **argv)
                                            plm_engine_flags_group(&engine_flags)};
     const struct plm_opt_command cmd = {
         .name = "plan",
+        .operands = "[FILE FILE]",
+        .max_operands = 2,
         .summary = "Loads, measures and sizes as serve does, prints the plan and ends; with\n"
                    "--device-memory plans from the model's header, without the device.",
         .groups = groups,
         .n_groups = 2,
     };
-    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, NULL, NULL);
+    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, paths, &n_paths);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
+    if (flags.diff)
+        return diff(paths, n_paths);
+    if (n_paths > 0) {
+        fprintf(stderr, "plimsoll plan: %s: files are named with --diff; the model with -m\n",
+                paths[0]);
+        return 2;
+    }
     int status = 2;
     if (plm_engine_flags_apply(&engine_flags, "plan"))
         status = make(&engine_flags, &flags);

@@ -4,7 +4,11 @@
 
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
+#include "core/plan/diff.h"
 #include "core/plan/dry.h"
+
+// To compare two texts: their leaves and the lines about them are a few times as long as they are.
+#define DIFF_HOST_BYTES (64u << 20)
 
 struct plim_plan {
     struct plm_host *host;
@@ -203,5 +207,30 @@ int plim_plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan
     r = plan_out(plan, r, &why, ret, err);
     if (r != PLIM_OK)
         plm_host_destroy(env.host);
+    return r;
+}
+
+// ---- differences ----
+
+int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, char *out, size_t cap,
+                   size_t *need, plim_error *err)
+{
+    struct plm_error why = {0};
+    struct plm_buf buf;
+    if (a == NULL || b == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, a == NULL ? "a" : "b", "there is no text");
+    struct plm_host *host = plm_host_create(DIFF_HOST_BYTES);
+    if (host == NULL)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory to compare plans");
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    int r =
+        plm_plan_diff(host, (struct plm_slice){a, a_len}, (struct plm_slice){b, b_len}, &buf, &why);
+    // LIMIT is about the caller's buffer here.
+    if (r != PLM_OK)
+        r = plm_error_out(err, r == PLM_ERR_LIMIT ? PLM_ERR_FORMAT : r, &why);
+    else
+        r = plm_text_out(buf.data, buf.len, out, cap, need);
+    plm_buf_finish(&buf);
+    plm_host_destroy(host);
     return r;
 }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small JSON texts that we write ourselves and get back as foreign bytes: plans, certificates,
+// tuning results. One walk names every leaf by its path ("plan.room", "evidence.passes[3].ns").
+// Strict and bounded: UTF-8, no comments, no trailing commas, nothing behind the value.
+#ifndef PLM_BASE_JSON_H
+#define PLM_BASE_JSON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/base/status.h"
+
+#define PLM_JSON_BYTES_MAX (1u << 20) // of a text
+#define PLM_JSON_DEPTH_MAX 16         // of objects and arrays in each other
+#define PLM_JSON_PATH_MAX  256        // bytes of a path, NUL included
+
+enum plm_json_kind {
+    PLM_JSON_STRING,
+    PLM_JSON_INTEGER, // fits int64_t
+    PLM_JSON_NUMBER,  // any other
+    PLM_JSON_BOOL,
+    PLM_JSON_NULL,
+    PLM_JSON_EMPTY, // {} or []
+};
+
+struct plm_json_value {
+    enum plm_json_kind kind;
+    struct plm_slice text; // STRING: decoded, may hold NUL; else as JSON writes it
+    int64_t integer;       // INTEGER; BOOL: 0 or 1
+};
+
+// Called for every leaf in order; path and text are valid for the call. Anything but PLM_OK ends
+// the walk with that result.
+typedef int plm_json_leaf(void *ctx, const char *path, const struct plm_json_value *value);
+
+// PLM_OK; FORMAT or LIMIT, with the byte at which the text went wrong; NOMEM_HOST; or what leaf
+// returned. Of a name that occurs twice in an object the last value counts.
+int plm_json_walk(const char *text, size_t len, plm_json_leaf *leaf, void *ctx,
+                  struct plm_error *err);
+
+#endif
