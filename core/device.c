@@ -203,6 +203,11 @@ static void set_dev(struct plm_device *d, struct plm_backend_device *dev)
     pthread_rwlock_unlock(&d->dev_lock);
 }
 
+void plm_device_lose(struct plm_device *d)
+{
+    atomic_store(&d->lost, true);
+}
+
 // What plans and layouts were made from must be as it was.
 static bool caps_are_same(const struct plm_caps *a, const struct plm_caps *b)
 {

@@ -26,7 +26,9 @@ int plm_device_open_backend(const struct plm_backend *backend, const struct plm_
                             struct plm_device **ret, struct plm_error *err);
 // Every slab must have been freed; returns the number that were not (a defect of the caller).
 size_t plm_device_close(struct plm_device *device);
-// Closes a lost or hung device and opens it again, unsealed, in place: handles stay valid, counters
+// Declares a device lost that does not end what it runs.
+void plm_device_lose(struct plm_device *device);
+// Closes a lost device and opens it again, unsealed, in place: handles stay valid, counters
 // go on, and query_free, status and caps may be called from other threads all the while. Every slab
 // must have been freed (INVALID). On failure it stays lost; may be called again. What open returns;
 // LOST: what answers now is not the device that it was.

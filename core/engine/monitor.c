@@ -34,10 +34,15 @@ static void read_once(struct plim_engine *engine)
     pthread_mutex_lock(&m->device_lock);
     const int status = plm_core_read(engine->core, &r);
     pthread_mutex_unlock(&m->device_lock);
-    // A driver that is not ready answers 0 of 0, and says nothing by it.
-    if (status != PLM_OK || r.T == 0)
-        return;
     pthread_mutex_lock(&engine->lock);
+    // An idle engine brings a lost device back before somebody needs it.
+    if (status == PLM_ERR_LOST)
+        pthread_cond_signal(&engine->wake);
+    // A driver that is not ready answers 0 of 0, and says nothing by it.
+    if (status != PLM_OK || r.T == 0) {
+        pthread_mutex_unlock(&engine->lock);
+        return;
+    }
     m->reading = r;
     m->n_readings++;
     note(engine, plm_max_i64(0, r.T - r.F - r.O));

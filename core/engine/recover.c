@@ -174,6 +174,7 @@ void plm_recover_lost(struct plim_engine *engine, int status)
     struct plm_core *core = engine->core;
     struct plm_recover *r = &engine->recover;
     const int64_t now = plm_now(core->clock);
+    plm_device_lose(core->device); // what hangs may still write: only a reopen ends it
     engine->counts.losses++;
     r->streak = r->streak > 0 && now - r->up_ns < AGAIN_NS ? r->streak + 1 : 1;
     plm_logf(&core->log, PLM_LOG_ERROR, "the device was lost (%s), %u in a row",

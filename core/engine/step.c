@@ -386,11 +386,19 @@ static void run(struct plim_engine *engine, const struct plm_batch *batch, int64
 #define STALL_STEPS 1000u
 #define STALL_NS    INT64_C(10000000000)
 
-static bool has_work(const struct plim_engine *engine)
+// Whether there is anything to compute; if so, the time without a step counts from now at the
+// latest.
+static bool note_work(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_sched_stats s;
+    int64_t idle = 0;
     plm_sched_read(engine->sched, &s);
-    return s.running + s.queued + s.paused + s.followers > 0;
+    const bool any = s.running + s.queued + s.paused + s.followers > 0;
+    if (any)
+        atomic_compare_exchange_strong(&engine->last_step_ns, &idle, now_ns);
+    else
+        atomic_store(&engine->last_step_ns, 0);
+    return any;
 }
 
 // Nothing has run for long although there is work, and nothing says why. What a search holds back
@@ -414,15 +422,9 @@ static void break_stall(struct plim_engine *engine)
         plm_step_fail(engine, youngest, PLIM_ERR_NOMEM_NOW, "the engine made no progress");
 }
 
-// No rows. *now_ns is when the step began.
+// There were no rows.
 static void watch_stall(struct plim_engine *engine, int64_t now_ns)
 {
-    if (!has_work(engine)) {
-        engine->stalled_ns = 0;
-        engine->stalled_steps = 0;
-        atomic_store(&engine->last_step_ns, 0);
-        return;
-    }
     if (engine->stalled_steps++ == 0)
         engine->stalled_ns = now_ns;
     if (engine->stalled_steps < STALL_STEPS && now_ns - engine->stalled_ns < STALL_NS)
@@ -438,18 +440,20 @@ static bool work(struct plim_engine *engine, int64_t now_ns)
     struct plm_batch batch;
     const bool arrived = take_arrivals(engine);
     time_out(engine, now_ns);
+    note_work(engine, now_ns);
     if (!plm_recover_ready(engine, now_ns))
         return engine->recover.down || arrived;
     form(engine, &batch);
-    if (batch.shape.rows == 0) {
-        watch_stall(engine, now_ns);
-        return arrived;
+    if (batch.shape.rows > 0) {
+        engine->stalled_steps = 0;
+        run(engine, &batch, now_ns);
+        return true;
     }
-    engine->stalled_steps = 0;
-    int64_t idle = 0;
-    atomic_compare_exchange_strong(&engine->last_step_ns, &idle, now_ns);
-    run(engine, &batch, now_ns);
-    return true;
+    if (note_work(engine, now_ns))
+        watch_stall(engine, now_ns);
+    else
+        engine->stalled_steps = 0;
+    return arrived;
 }
 
 bool plm_step(struct plim_engine *engine, int64_t now_ns)

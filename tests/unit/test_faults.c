@@ -827,6 +827,33 @@ START_TEST(a_device_without_room_ends_one_at_a_time)
 }
 END_TEST
 
+// A device that gives out more than it has, and a neighbour that wants its memory now: slabs go
+// back until submits pass again, and nobody ends.
+START_TEST(an_overcommitted_device_gets_its_memory_back)
+{
+    const struct answer *want = undisturbed();
+    struct answer got[N];
+    plim_engine_opts o;
+    base_opts(&o);
+    script.commit = PLM_COMMIT_SOFT;
+    script.overcommits = true;
+    plim_engine *engine = create(&o);
+    const uint64_t kv = (uint64_t)metrics(engine).memory_bytes[1];
+    begin(engine, got, N, NOBODY);
+    until_tokens(engine, got, N, 2);
+    // All of the margin, and half of the cache.
+    const uint64_t held = atomic_load(&world.taken_bytes);
+    const uint64_t foreign = 256 * MIB - held + (uint64_t)metrics(engine).memory_bytes[7] + kv / 2;
+    atomic_store(&world.foreign_bytes, foreign);
+    finish(engine, got, N);
+    others_same(got, want, NOBODY);
+    ck_assert_uint_ge(metrics(engine).resubmits, 1);
+    ck_assert_uint_le(atomic_load(&world.taken_bytes) - (uint64_t)metrics(engine).memory_bytes[7],
+                      256 * MIB - foreign);
+    plim_engine_free(engine);
+}
+END_TEST
+
 // ---- no progress ----
 
 // A scheduler that forms no step although there is work: what holds it back is let go.
@@ -925,6 +952,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, a_refused_submit_is_made_again_without_the_ballast);
     tcase_add_test(tc, refused_submits_delay_and_end_nobody);
     tcase_add_test(tc, a_device_without_room_ends_one_at_a_time);
+    tcase_add_test(tc, an_overcommitted_device_gets_its_memory_back);
     tcase_add_test(tc, a_stall_is_broken);
     tcase_add_test(tc, readers_see_a_device_or_none);
     suite_add_tcase(suite, tc);
