@@ -94,7 +94,7 @@ int plm_loop_fail_plan(struct plm_loop *l, const char *what)
 {
     if (l->trial)
         return PLM_ERR_OUT_OF_DEVICE;
-    int r = l->peak < 0 && !l->gone ? measure_small(l) : PLM_OK;
+    int r = !l->stressed && !l->gone ? measure_small(l) : PLM_OK;
     if (l->gone)
         return PLM_ERR_LOST;
     l->last_word = true;

@@ -23,6 +23,7 @@ struct plm_loop {
     int64_t failed_free;      // reported free then
     uint32_t blocks;          // of the pool now
     uint64_t done, total;     // progress of the stage
+    bool stressed;            // all passes ran once, on every rank
     bool lost;                // this rank's device, at the last agreement
     bool gone;                // another rank is
     bool trial;               // of a value to suggest: nothing is suggested in turn

@@ -11,7 +11,8 @@
 
 // ---- resize ----
 
-// The plan for fewer blocks; a context that no longer fits is lowered with them.
+// The plan for fewer blocks, which all ranks agreed on; a context that no longer fits is lowered
+// with them.
 static int settle_for(struct plm_loop *l, struct plm_plan *plan, int64_t blocks,
                       enum plm_plan_term why)
 {
@@ -20,13 +21,13 @@ static int settle_for(struct plm_loop *l, struct plm_plan *plan, int64_t blocks,
         return PLM_ERR_OUT_OF_DEVICE;
     if (plm_plan_one_finishes(plan))
         return PLM_OK;
-    struct plm_plan lower;
-    struct plm_plan_caps caps = plan->in.caps;
-    caps.max_context = (uint32_t)plan->blocks * PLM_KV_BLOCK_TOKENS;
-    int r = plm_plan_replan(&plan->in, l->opts->cost, &caps, &lower, l->err);
+    struct plm_plan lower = *plan;
+    l->in = plan->in;
+    l->in.caps.max_context = (uint32_t)plan->blocks * PLM_KV_BLOCK_TOKENS;
+    int r = plm_loop_take_workspace(l); // may lower them further
     if (r == PLM_OK)
-        r = l->ops->set_caps(l->ops->ctx, &caps);
-    if (r != PLM_OK)
+        r = plm_plan_replan(&plan->in, l->opts->cost, &l->in.caps, &lower, l->err);
+    if ((r = plm_loop_agree(l, r)) != PLM_OK)
         return r;
     lower.slabs = plan->slabs;
     plm_plan_set_blocks(&lower, blocks, why);
@@ -72,9 +73,9 @@ static int resize(struct plm_loop *l, struct plm_plan *plan)
         agreed = plm_loop_min(l, l->blocks);
         if (agreed < l->blocks)
             r = plm_loop_pool_resize(l, (uint32_t)agreed);
+        r = plm_loop_agree(l, r);
         if (r == PLM_OK && l->blocks < plan->blocks)
             r = settle_for(l, plan, l->blocks, PLM_TERM_RESIZE);
-        r = plm_loop_agree(l, r);
     }
     plm_loop_progress(l, "resize", 1, 1);
     return r;
@@ -142,7 +143,7 @@ static int shrink(struct plm_loop *l, struct plm_plan *plan, int status)
         blocks -= (int64_t)plm_div_ceil((uint64_t)lacking, (uint64_t)plan->in.block_bytes);
     }
     blocks = plm_loop_min(l, plm_max_i64(0, blocks));
-    return plm_loop_agree(l, settle_for(l, plan, blocks, PLM_TERM_SHRINK));
+    return settle_for(l, plan, blocks, PLM_TERM_SHRINK);
 }
 
 // ---- what starts on a device that gives less than it says ----
@@ -171,10 +172,11 @@ static bool starts(struct plm_loop *l, const struct plm_plan_input *in, struct p
 // The caps as they are, with as many blocks as the stress ran with, or with one per sequence.
 static bool find_size(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
 {
+    const int64_t most = plm_loop_min(l, failed->blocks);
     const int64_t sizes[] = {plm_loop_min(l, l->res->probe_blocks), failed->in.caps.max_sequences};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         struct plm_plan_input in = l->opts->in;
-        if (sizes[i] >= failed->blocks || sizes[i] < failed->in.caps.max_sequences)
+        if (sizes[i] >= most || sizes[i] < failed->in.caps.max_sequences)
             continue;
         in.pinned_tokens = sizes[i] * PLM_KV_BLOCK_TOKENS;
         in.caps.max_context = (uint32_t)plm_min_i64(in.caps.max_context, in.pinned_tokens);
@@ -206,10 +208,11 @@ static double find_fraction(struct plm_loop *l, const struct plm_plan *failed,
 {
     struct plm_plan_input in = l->opts->in;
     struct plm_plan plan;
-    if (failed->budget <= 0 || plm_loop_pinned(l))
+    if (plm_loop_pinned(l))
         return 0;
-    double share = (double)proved->kv_bytes / (double)failed->budget * in.memory_fraction;
-    double fraction = (double)plm_loop_min(l, (int64_t)(share * 100)) / 100;
+    double share = (double)proved->kv_bytes / (double)plm_max_i64(1, failed->budget);
+    share *= in.memory_fraction;
+    double fraction = (double)plm_loop_min(l, share < 1 ? (int64_t)(share * 100) : 0) / 100;
     in.memory_fraction = fraction;
     return fraction > 0 && starts(l, &in, &plan) ? fraction : 0;
 }

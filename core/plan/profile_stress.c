@@ -118,6 +118,7 @@ static int stress_once(struct plm_loop *l)
         l->ops->watch(l->ops->ctx, false, &peak);
         l->peak = plm_max_i64(l->peak, plm_round_up_i64(peak, l->in.g));
     }
+    l->stressed |= r == PLM_OK;
     return r;
 }
 
