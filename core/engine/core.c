@@ -59,6 +59,10 @@ int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_erro
         ret->max_total_tokens > INT64_MAX)
         return plm_error_set(err, PLIM_ERR_INVALID, "memory_limit_bytes",
                              "a limit does not fit into 63 bits");
+    if (ret->neighbours > PLIM_NEIGHBOURS_YIELD)
+        return plm_error_set(err, PLIM_ERR_INVALID, "neighbours",
+                             "neighbours is %u; it must be auto, hold or yield (0 to 2)",
+                             ret->neighbours);
     if (ret->device == NULL)
         ret->device = "cpu";
     if (ret->batch_max_tokens == 0)

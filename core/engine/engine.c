@@ -181,6 +181,7 @@ static int start(plim_engine *engine, struct plm_error *err)
     struct plm_host_stats host;
     plm_host_read(engine->core->host, &host);
     engine->limits.host_idle = host.used_bytes;
+    plm_pressure_init(engine);
     plm_step_publish(engine);
     r = plm_monitor_start(engine);
     if (r != PLM_OK)

@@ -28,6 +28,7 @@
 #include "core/model/template.h"
 #include "core/model/tokenizer.h"
 #include "core/plan/admit.h"
+#include "core/plan/line.h"
 #include "core/plan/profile.h"
 #include "core/plan/report.h"
 #include "core/plimsoll.h"
@@ -320,6 +321,8 @@ struct plim_engine {
     uint32_t stalled_steps; // and for how many steps
     struct plm_gate gate;
     struct plm_admit_limits limits;
+    struct plm_line line;
+    bool disagrees;      // ledger and driver did at the last reading
     struct plm_buf text; // of one token
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
@@ -409,9 +412,13 @@ bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret
 // Any thread: asks for a reading before its time.
 void plm_monitor_hurry(struct plim_engine *engine);
 
-// pressure.c: between steps, makes the KV cache follow what the neighbours leave. The first thing
-// of every step.
-void plm_pressure_step(struct plim_engine *engine, int64_t now_ns);
+// pressure.c: between steps, makes the KV cache follow the line (core/plan/line.h). The first thing
+// of every step; true if it changed the pool.
+void plm_pressure_init(struct plim_engine *engine);
+bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns);
+// Gives or takes slabs until the pool has `blocks` blocks, and counts them. Codes and the end of
+// shrinking as of plm_kv_pool_resize.
+int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks);
 
 // ---- faults ----
 

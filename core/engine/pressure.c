@@ -1,10 +1,201 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a neighbour's growth and its relief mean for the KV cache.
+// The KV cache follows the load line between steps. Where a neighbour wants memory, in this order:
+// cached blocks go, slabs that are free go back, slabs at the top are evacuated into free blocks
+// below, admission pauses, and where that does not help or does not wait, the youngest running
+// sequences are preempted, to be computed again later. Nothing fails. Relief takes slab by slab
+// back.
+#include "core/base/checked.h"
 #include "core/engine/impl.h"
 
-void plm_pressure_step(struct plim_engine *engine, int64_t now_ns)
+// Copies of one list: within what a list holds beside a step's own dispatches.
+#define MOVES_MAX 32u
+
+void plm_pressure_init(struct plim_engine *engine)
+{
+    const struct plm_core *core = engine->core;
+    const uint32_t wish = core->opts.neighbours;
+    const bool soft = plm_device_caps(core->device)->commit == PLM_COMMIT_SOFT;
+    plm_line_init(&engine->line, &core->profile.plan,
+                  wish == PLIM_NEIGHBOURS_YIELD || (wish == PLIM_NEIGHBOURS_AUTO && soft),
+                  core->opts.kv_min_bytes);
+    engine->counts.limit_bytes = engine->gate.line;
+}
+
+// ---- slabs ----
+
+int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks)
+{
+    struct plm_core *core = engine->core;
+    struct plm_kv_pool_stats before, after;
+    plm_kv_pool_read(core->pool, &before);
+    pthread_mutex_lock(&engine->monitor.device_lock);
+    const int r = plm_kv_pool_resize(core->pool, blocks, NULL);
+    pthread_mutex_unlock(&engine->monitor.device_lock);
+    plm_kv_pool_read(core->pool, &after);
+    if (after.slabs < before.slabs)
+        engine->counts.shrinks += before.slabs - after.slabs;
+    else
+        engine->counts.grows += after.slabs - before.slabs;
+    engine->gate.line = core->profile.plan.resident + (int64_t)after.held_bytes;
+    engine->counts.limit_bytes = engine->gate.line;
+    return r;
+}
+
+static int copy_blocks(struct plm_core *core, const struct plm_kv_move *moves, uint32_t n)
+{
+    struct plm_kv_pool_stats pool;
+    uint64_t value;
+    int r = PLM_OK;
+    plm_kv_pool_read(core->pool, &pool);
+    for (uint32_t i = 0; i < n && r == PLM_OK; i++) {
+        const struct plm_copy_args copy = {.src = plm_kv_pool_addr(core->pool, moves[i].from),
+                                           .dst = plm_kv_pool_addr(core->pool, moves[i].to),
+                                           .n_words = pool.block_bytes / 4};
+        r = plm_launch_copy(core->device, &copy);
+    }
+    if (r == PLM_OK)
+        r = plm_device_submit(core->device, &value);
+    if (r != PLM_OK) {
+        plm_device_discard(core->device);
+        return r;
+    }
+    return plm_device_wait(core->device, value, -1);
+}
+
+// Moves what the highest slab holds into free blocks below, as far as there are any.
+static void evacuate(struct plim_engine *engine)
+{
+    struct plm_core *core = engine->core;
+    struct plm_kv_move moves[MOVES_MAX];
+    uint32_t n;
+    while ((n = plm_kv_pool_plan_moves(core->pool, moves, MOVES_MAX)) > 0) {
+        const int r = copy_blocks(core, moves, n);
+        if (r != PLM_OK) {
+            // A loss is the next step's to find; what did not move stays where it is.
+            plm_kv_pool_drop_moves(core->pool, moves, n);
+            plm_logf(&core->log, PLM_LOG_WARN, "%u blocks could not be moved: %s", n,
+                     plm_strstatus(r));
+            return;
+        }
+        plm_kv_pool_move(core->pool, moves, n);
+        plm_sched_moved(engine->sched, moves, n);
+    }
+}
+
+// ---- less ----
+
+// Cached blocks beyond `blocks` go first; the others move with their slab.
+static void drop_cached(struct plim_engine *engine, uint32_t blocks)
+{
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(engine->core->pool, &pool);
+    if (pool.used + pool.cached > blocks)
+        plm_kv_pool_drop_cached(engine->core->pool, pool.used + pool.cached - blocks);
+}
+
+// Gives slabs back from the top, as long as they can be emptied.
+static void give_back(struct plim_engine *engine, uint32_t blocks)
+{
+    struct plm_kv_pool_stats pool;
+    for (;;) {
+        uint32_t first, top = 0, before;
+        plm_kv_pool_read(engine->core->pool, &pool);
+        before = pool.total;
+        if (before <= blocks || !plm_kv_pool_slab(engine->core->pool, pool.slabs - 1, &first, &top))
+            return;
+        evacuate(engine);
+        plm_pressure_resize(engine, before - top);
+        plm_kv_pool_read(engine->core->pool, &pool);
+        if (pool.total == before)
+            return;
+    }
+}
+
+static void preempt(struct plim_engine *engine, uint32_t blocks)
+{
+    struct plm_kv_pool_stats pool;
+    struct plm_sched_stats sched;
+    for (;;) {
+        plm_kv_pool_read(engine->core->pool, &pool);
+        plm_sched_read(engine->sched, &sched);
+        // The oldest fits into the floor.
+        if (pool.used <= blocks || sched.running <= 1)
+            return;
+        plm_sched_preempt(engine->sched, plm_sched_youngest(engine->sched));
+    }
+}
+
+static void shrink(struct plim_engine *engine, uint32_t blocks)
+{
+    struct plm_kv_pool_stats pool;
+    drop_cached(engine, blocks);
+    give_back(engine, blocks);
+    plm_kv_pool_read(engine->core->pool, &pool);
+    if (pool.total > blocks && engine->line.urgent) {
+        preempt(engine, blocks);
+        drop_cached(engine, blocks);
+        give_back(engine, blocks);
+        plm_kv_pool_read(engine->core->pool, &pool);
+    }
+    // Who runs may finish; nobody enters meanwhile.
+    plm_sched_set_entry(engine->sched, pool.total > blocks ? PLM_ENTRY_NONE : PLM_ENTRY_ALL);
+}
+
+// ---- more ----
+
+static void grow(struct plim_engine *engine, uint32_t blocks)
+{
+    struct plm_kv_pool_stats pool;
+    const int r = plm_pressure_resize(engine, blocks);
+    plm_kv_pool_read(engine->core->pool, &pool);
+    // The device's word is not an error here: stay at this size.
+    if (r == PLM_ERR_OUT_OF_DEVICE || r == PLM_ERR_TOO_LARGE || pool.total < blocks)
+        plm_line_settle(&engine->line, pool.total);
+}
+
+// ---- between steps ----
+
+static void judge(struct plim_engine *engine, const struct plm_stress_reading *reading)
+{
+    const struct plm_core *core = engine->core;
+    const int64_t more = plm_core_mismatch(core, reading);
+    if (more != 0 && !engine->disagrees) {
+        engine->counts.ledger_mismatches++;
+        plm_logf(&core->log, PLM_LOG_WARN,
+                 "the driver says that this process holds %lld bytes, but the ledger has %lld and "
+                 "the driver's own were %lld",
+                 (long long)reading->process_use, (long long)reading->O,
+                 (long long)core->profile.plan.own_drv);
+    }
+    engine->disagrees = more != 0;
+    const int64_t before = engine->line.target;
+    plm_line_judge(&engine->line, reading);
+    if (engine->line.target != before)
+        plm_logf(&core->log, PLM_LOG_INFO,
+                 "others hold %lld bytes of the device: the KV cache goes from %lld blocks to %lld",
+                 (long long)plm_max_i64(0, reading->T - reading->F - reading->O), (long long)before,
+                 (long long)engine->line.target);
+}
+
+bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_stress_reading reading;
+    struct plm_kv_pool_stats before, after;
     plm_monitor_poll(engine, now_ns);
-    plm_monitor_take(engine, &reading);
+    if (plm_device_status(engine->core->device) != PLM_OK)
+        return false; // its slabs are gone; the step finds it
+    if (plm_monitor_take(engine, &reading))
+        judge(engine, &reading);
+    plm_kv_pool_read(engine->core->pool, &before);
+    const uint32_t size = (uint32_t)plm_line_size(&engine->line, before.total);
+    if (size == before.total) {
+        plm_sched_set_entry(engine->sched, PLM_ENTRY_ALL);
+        return false;
+    }
+    if (size < before.total)
+        shrink(engine, size);
+    else
+        grow(engine, size);
+    plm_kv_pool_read(engine->core->pool, &after);
+    return after.total != before.total;
 }

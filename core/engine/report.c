@@ -102,7 +102,6 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
     _Static_assert(PLM_MEM_CLASSES == 9, "plim_metrics.memory_bytes has one entry per class");
     for (int c = 0; c < PLM_MEM_CLASSES; c++)
         m->memory_bytes[c] = ledger.by_class[c].held_bytes;
-    m->limit_bytes = core->profile.plan.line;
     m->margin_bytes = core->profile.plan.margin;
     m->used_bytes = ledger.held_bytes;
     m->high_water_bytes = ledger.peak_held_bytes;
@@ -185,6 +184,7 @@ int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, si
     struct plm_report_device device = {.id = core->device_id,
                                        .name = plm_device_caps(core->device)->name,
                                        .plan = &core->profile.plan,
+                                       .limit_bytes = m.limit_bytes,
                                        .foreign_bytes = m.foreign_bytes,
                                        .blocks_total = (uint32_t)m.blocks_total,
                                        .blocks_used = (uint32_t)m.blocks_used,

@@ -460,9 +460,9 @@ bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
     plm_door_relook(engine);
-    plm_pressure_step(engine, now_ns);
+    const bool resized = plm_pressure_step(engine, now_ns);
     const bool worked = work(engine, now_ns);
     plm_step_publish(engine);
     plm_step_bury(engine);
-    return worked;
+    return worked || resized;
 }

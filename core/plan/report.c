@@ -232,7 +232,7 @@ static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
     text(buf, "id", d->id);
     text(buf, "name", d->name);
     integer(buf, "total_bytes", d->plan->in.T);
-    integer(buf, "limit_bytes", d->plan->line);
+    integer(buf, "limit_bytes", d->limit_bytes);
     integer(buf, "used_bytes", ledger->held_bytes);
     // Of serving: the ballast of the validation is not a use of memory.
     integer(buf, "high_water_bytes", served > 0 ? served : ledger->peak_held_bytes);

@@ -48,6 +48,7 @@ struct plm_report_device {
     const char *name;
     const struct plm_plan *plan;
     struct plm_ledger_stats ledger;
+    int64_t limit_bytes;   // the line now
     int64_t foreign_bytes; // as of the last reading
     uint32_t blocks_total, blocks_used, blocks_cached, blocks_free;
 };

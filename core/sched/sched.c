@@ -180,6 +180,11 @@ void plm_sched_restrict(struct plm_sched *s, bool on)
     s->restricted = on;
 }
 
+void plm_sched_set_entry(struct plm_sched *s, enum plm_sched_entry entry)
+{
+    s->entry = entry;
+}
+
 struct plm_seq *plm_sched_youngest(const struct plm_sched *s)
 {
     struct plm_seq *youngest = NULL;
@@ -251,7 +256,8 @@ static struct plm_seq *admit_next(struct plm_sched *s, const struct plm_sched_ho
 {
     struct plm_seq_list *list;
     struct plm_seq *seq = next_waiting(s, &list);
-    if (seq == NULL || s->running == s->opts.max_sequences)
+    if (seq == NULL || s->running == s->opts.max_sequences || s->entry == PLM_ENTRY_NONE ||
+        (s->entry == PLM_ENTRY_BEGUN && list == &s->queue))
         return NULL;
     if (!plm_sched_fits(s, seq) || !plm_sched_enter(s, seq)) {
         if (s->running == 0)

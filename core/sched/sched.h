@@ -83,6 +83,13 @@ struct plm_batch {
     struct plm_seq *const *logits_seqs; // whose logits they are
 };
 
+// Who may get a slot. Sequences that run go on in any case.
+enum plm_sched_entry {
+    PLM_ENTRY_ALL,
+    PLM_ENTRY_BEGUN, // those of requests that began: preempted ones, and followers
+    PLM_ENTRY_NONE,
+};
+
 struct plm_sched_stats {
     uint32_t running;
     uint32_t queued;
@@ -119,6 +126,9 @@ void plm_sched_commit(struct plm_sched *sched);
 void plm_sched_abandon(struct plm_sched *sched);
 // Appends a token that was chosen after a step to a running sequence, whose logits it had.
 void plm_sched_push(struct plm_sched *sched, struct plm_seq *seq, int32_t token);
+
+// From the next step on; ALL at first.
+void plm_sched_set_entry(struct plm_sched *sched, enum plm_sched_entry entry);
 
 // A sequence that can not go on although it runs alone, or NULL: the pool is smaller than it. The
 // caller removes it.

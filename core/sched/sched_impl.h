@@ -21,6 +21,7 @@ struct plm_sched {
     uint64_t preemptions;
     struct plm_seq *stuck;
     bool restricted;
+    enum plm_sched_entry entry;
 
     // Slots 0 .. running-1 are dense: a leaver's place goes to the last one.
     uint32_t running;
