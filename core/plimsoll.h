@@ -131,7 +131,7 @@ typedef struct plim_engine_opts {
     uint32_t struct_size;
     uint32_t threads;            /* CPU workers; 0: one per usable core (default) */
     const char *model_path;      /* GGUF; required */
-    const char *device;          /* "cpu" (default) */
+    const char *device;          /* "cpu" (default); "sim:FILE": docs/worlds.md */
     uint32_t ctx_size;           /* tokens per request; 0: as trained (default) */
     uint32_t batch_max_tokens;   /* rows of one step; 0: 512 on the CPU (default) */
     uint32_t max_sequences;      /* sequences in one step; 0: 8 on the CPU (default) */

@@ -10,13 +10,26 @@ meson install -C "$build" --no-rebuild --quiet --destdir "$work/root"
 pc=$(find "$work/root" -name plimsoll.pc)
 libdir=$(dirname "$(dirname "$pc")")
 export PKG_CONFIG_PATH=$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root
-for example in completion poll_loop; do
+for example in completion poll_loop bad_device; do
     # shellcheck disable=SC2046 # words are wanted
     cc -std=c99 -Wall -Wextra -Werror -D_POSIX_C_SOURCE=200809L "$source/examples/$example.c" \
         $(pkg-config --cflags --libs plimsoll) -o "$work/$example"
+done
+for example in completion poll_loop; do
     LD_LIBRARY_PATH=$libdir "$work/$example" "$source/tests/data/models/llama-tied-q4_0.gguf" "hello" >"$work/out"
     grep -q . "$work/out"
 done
+# A device that is lost halfway gives the same text; one that is too small says so.
+LD_LIBRARY_PATH=$libdir "$work/bad_device" "$source/tests/data/models/llama-tied-q4_0.gguf" \
+    "$source/examples/bad_device.world" >"$work/out"
+grep -q 'bad_device.world: .* lost 1 times' "$work/out"
+printf 'plimsoll-world 1\ndevice capacity 1MiB\n' >"$work/small.world"
+if LD_LIBRARY_PATH=$libdir "$work/bad_device" "$source/tests/data/models/llama-tied-q4_0.gguf" \
+    "$work/small.world" 2>"$work/out" >&2; then
+    echo "a device of 1 MiB started" >&2
+    exit 1
+fi
+grep -q 'small.world: ' "$work/out"
 # shellcheck disable=SC2046
 cc -std=c99 -D_POSIX_C_SOURCE=200809L "$source/examples/completion.c" \
     $(pkg-config --cflags plimsoll) "$libdir/libplimsoll.a" \
