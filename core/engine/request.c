@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/plant.h"
 #include "core/base/random.h"
 #include "core/base/utf8.h"
 #include "core/engine/impl.h"
@@ -375,6 +376,8 @@ static int submit(plim_engine *engine, const plim_request_opts *o, plim_request 
     r = plm_text_host_refusal(engine, r, &meter, o->host_charged_bytes, err);
     if (host)
         plm_door_refused_host(engine, r, err);
+    if (PLM_PLANT(KEEP) && r != PLIM_OK)
+        return r;
     plm_tokens_finish(&prompt);
     return r;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/plant.h"
 #include "core/engine/impl.h"
 
 // ---- ends ----
@@ -125,6 +126,8 @@ static bool take_arrivals(struct plim_engine *engine)
     while (cancel != NULL) {
         struct plim_request *next = cancel->cancel_next;
         plm_step_end_request(engine, cancel, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED, NULL);
+        if (PLM_PLANT(LEAK))
+            plm_kv_pool_alloc(engine->core->pool);
         cancel = next;
     }
     return any;
@@ -252,6 +255,8 @@ static int forward(struct plim_engine *engine, const struct plm_batch *batch, ui
         .logits_rows = batch->logits_rows};
     int64_t used = 0;
     plm_device_step_begin(core->device);
+    if (PLM_PLANT(ALLOC))
+        plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
     int r = plm_core_forward(core, &forward, ret_logits, &used);
     plm_device_step_end(core->device);
     int64_t excess = r == PLM_OK ? plm_gate_audit(&engine->gate, &batch->shape, used) : 0;

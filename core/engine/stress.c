@@ -305,8 +305,12 @@ static int take_ballast(void *ctx, int64_t bytes)
         return PLM_OK;
     int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_BALLAST, 0,
                              &core->ballast);
-    if (r == PLM_OK)
-        r = plm_arena_reserve(core->ballast, (uint64_t)bytes);
+    // Nothing lies in it, so it may be in as many pieces as the driver's largest slab asks for.
+    const struct plm_caps *caps = plm_device_caps(core->device);
+    const uint64_t g = caps->granularity_bytes, whole = caps->max_slab_bytes / g * g;
+    const int64_t most = (int64_t)(whole > 0 ? whole : caps->max_slab_bytes);
+    for (; r == PLM_OK && bytes > 0; bytes -= most)
+        r = plm_arena_reserve(core->ballast, (uint64_t)plm_min_i64(bytes, most));
     if (r != PLM_OK) {
         plm_arena_destroy(core->ballast);
         core->ballast = NULL;

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "core/base/plant.h"
+
 #define PAGE_TABLE_UNIT   512                 // bytes per byte of page table
 #define DRIVER_LATE_BYTES (INT64_C(32) << 20) // see plm_ledger_tolerance
 
@@ -92,6 +94,8 @@ void plm_ledger_phase(struct plm_ledger *ledger, enum plm_phase phase)
 {
     begin(ledger);
     ledger->phase = phase;
+    if (PLM_PLANT(PEAK))
+        set(&ledger->all.peak_held, get(&ledger->all.held));
     // What is held when a phase begins is held in it.
     lift(&ledger->phase_peak[phase], get(&ledger->all.held));
     for (int i = 0; i < PLM_MEM_CLASSES; i++)

