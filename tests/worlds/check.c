@@ -19,7 +19,7 @@
 #define PROGRESS_SLACK 64
 // The text buffer of the engine, made at its first token, and the like.
 #define HOST_WARM_BYTES (INT64_C(64) << 10)
-// The first tokens of a choice find the sizes of its buffers.
+// So often must the most tokens of a request in one step have come until its buffers fit them.
 #define WARM_TOKENS 4
 // A choice whose FINISH came.
 #define FINISHED 0x80000000u
@@ -347,7 +347,16 @@ void check_event(struct run *run, struct played *p, const plim_event *e)
         }
         if (!computes(run))
             check_token(run, p, e);
-        if (++*tokens <= WARM_TOKENS)
+        ++*tokens;
+        p->step_tokens = p->token_step == run->step ? p->step_tokens + 1 : 1;
+        p->token_step = run->step;
+        if (p->step_tokens > p->most_tokens) {
+            p->most_tokens = p->step_tokens;
+            p->times_most = 0;
+        }
+        // A reader and a writer swap two buffers, which both must have met the most.
+        p->times_most += p->step_tokens == p->most_tokens;
+        if (p->times_most <= WARM_TOKENS && p->step_tokens == p->most_tokens)
             c->changed_step = run->step;
         p->tokens++;
         run->n_tokens++;
@@ -511,10 +520,13 @@ void check_after_step(struct run *run, bool worked)
     check_capacity(run);
     if (m->allocations_in_step != 0 || run->observer.late_allocs != 0)
         fault(run, FAULT_ALLOC,
-              "%" PRIu64 " device allocations inside a step, %" PRIu64 " after the seal",
+              "%" PRIu64 " device allocations are counted inside steps, %" PRIu64 " were seen",
               m->allocations_in_step, run->observer.late_allocs);
-    if (m->used_bytes > m->limit_bytes)
-        fault(run, FAULT_MARGIN, "%" PRId64 " bytes are used, the line is %" PRId64, m->used_bytes,
+    // Where others can take what we do not hold, the ballast stays held: it is the margin, beyond
+    // the line.
+    const int64_t used = m->used_bytes - m->memory_bytes[PLM_MEM_BALLAST];
+    if (used > m->limit_bytes)
+        fault(run, FAULT_MARGIN, "%" PRId64 " bytes are used, the line is %" PRId64, used,
               m->limit_bytes);
     // Two steps after the last change all buffers have met their sizes.
     plm_host_read(run->host, &host);

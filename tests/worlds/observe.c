@@ -16,6 +16,7 @@ static int on_open(const struct plm_device_opts *opts, struct plm_backend_device
                    struct plm_error *err)
 {
     now->opens++;
+    now->recording = false;
     return plm_sim_backend.open(opts, ret, err);
 }
 
@@ -27,8 +28,7 @@ static int on_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uin
         return r;
     now->held_bytes += (int64_t)ret->taken_bytes;
     count_peaks();
-    if (now->serving && now->phase == PLM_PHASE_SERVE && kind != PLM_SLAB_ELASTIC)
-        now->late_allocs++;
+    now->late_allocs += now->serving && now->recording;
     return r;
 }
 
@@ -38,9 +38,23 @@ static void on_free(struct plm_backend_device *dev, struct plm_slab *slab)
     plm_sim_backend.free(dev, slab);
 }
 
+static int on_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units,
+                     const void *args, size_t args_bytes)
+{
+    now->recording = true;
+    return plm_sim_backend.launch(dev, op, units, args, args_bytes);
+}
+
+static void on_discard(struct plm_backend_device *dev)
+{
+    now->recording = false;
+    plm_sim_backend.discard(dev);
+}
+
 static int on_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 {
     int r = plm_sim_backend.submit(dev, ret_value);
+    now->recording = now->recording && r == PLM_ERR_OUT_OF_DEVICE; // else the list is gone
     now->losses += r == PLM_ERR_LOST;
     now->refused += r == PLM_ERR_OUT_OF_DEVICE;
     return r;
@@ -63,6 +77,8 @@ void observe(struct observer *observer)
     observed_backend.open = on_open;
     observed_backend.alloc = on_alloc;
     observed_backend.free = on_free;
+    observed_backend.launch = on_launch;
+    observed_backend.discard = on_discard;
     observed_backend.submit = on_submit;
     observed_backend.mark = on_mark;
 }

@@ -16,7 +16,8 @@ struct observer {
     int64_t phase_peak_bytes[PLM_PHASES];
     enum plm_phase phase;
     bool serving;         // READY
-    uint64_t late_allocs; // slabs other than of the KV cache, taken while serving
+    bool recording;       // a list is open: a step is under way
+    uint64_t late_allocs; // slabs taken meanwhile, after READY
     uint64_t losses;      // calls that said LOST first
     uint64_t refused;     // submits that were refused for memory
     uint64_t opens;
