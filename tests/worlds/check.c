@@ -19,7 +19,8 @@
 #define PROGRESS_SLACK 64
 // The text buffer of the engine, made at its first token, and the like.
 #define HOST_WARM_BYTES (INT64_C(64) << 10)
-// So often must the most tokens of a request in one step have come until its buffers fit them.
+// So many tokens of a choice, and steps with the most tokens of a request, come until all buffers
+// have their sizes.
 #define WARM_TOKENS 4
 // A choice whose FINISH came.
 #define FINISHED 0x80000000u
@@ -48,7 +49,7 @@ struct check_state {
     uint64_t changed_step; // something arrived, was admitted, ended
     uint64_t trouble_step; // the device failed or the pool was resized; 0: never
     uint64_t ended_step;   // something ended, or there was nothing to do
-    uint64_t losses, refused, resizes, preemptions;
+    uint64_t losses, refused, resizes, preemptions, allocs;
     uint32_t ended_before;
     // The oldest sequence.
     const struct plm_seq *oldest;
@@ -356,7 +357,8 @@ void check_event(struct run *run, struct played *p, const plim_event *e)
         }
         // A reader and a writer swap two buffers, which both must have met the most.
         p->times_most += p->step_tokens == p->most_tokens;
-        if (p->times_most <= WARM_TOKENS && p->step_tokens == p->most_tokens)
+        if (*tokens <= WARM_TOKENS ||
+            (p->times_most <= WARM_TOKENS && p->step_tokens == p->most_tokens))
             c->changed_step = run->step;
         p->tokens++;
         run->n_tokens++;
@@ -493,7 +495,11 @@ static void note_trouble(struct run *run)
     struct check_state *c = run->check;
     const struct observer *o = &run->observer;
     if (o->losses != c->losses || o->refused != c->refused || run->metrics.resizes != c->resizes)
-        c->trouble_step = c->changed_step = run->step;
+        c->trouble_step = run->step;
+    // A slab that is taken between steps has its tables on the host, too.
+    if (c->allocs != o->world.allocs || in_trouble(run))
+        c->changed_step = run->step;
+    c->allocs = o->world.allocs;
     c->losses = o->losses;
     c->refused = o->refused;
     c->resizes = run->metrics.resizes;
