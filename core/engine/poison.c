@@ -59,9 +59,10 @@ static void collect(struct plim_engine *engine)
     plm_search_end(engine);
     for (uint32_t i = 0; (seq = plm_sched_running_at(engine->sched, i)) != NULL; i++) {
         struct plm_choice *choice = (struct plm_choice *)seq;
-        if (seq->n_batch == 0)
+        const uint32_t rows = plm_sched_rows(engine->sched, seq);
+        if (rows == 0)
             continue;
-        choice->goal = seq->n_computed + seq->n_batch;
+        choice->goal = seq->n_computed + rows;
         add_suspect(s, choice->request);
     }
     s->n_probe = s->n;

@@ -158,12 +158,25 @@ static void lru_remove(struct plm_kv_pool *pool, uint32_t id)
     pool->cached--;
 }
 
+// Evictions come in runs; each waits for memory at a block that nobody touched for long.
+static void look_ahead(const struct plm_kv_pool *pool)
+{
+    if (pool->hook.ahead == NULL || pool->lru_first == NONE)
+        return;
+    const uint32_t second = pool->blocks[pool->lru_first].next;
+    if (second == NONE)
+        return;
+    __builtin_prefetch(&pool->blocks[second], 1);
+    pool->hook.ahead(pool->hook.ctx, pool->lru_first, second);
+}
+
 // A cached block leaves the index and the list; it is nobody's then.
 static void evict(struct plm_kv_pool *pool, uint32_t id)
 {
     if (pool->hook.evicted != NULL)
         pool->hook.evicted(pool->hook.ctx, id);
     lru_remove(pool, id);
+    look_ahead(pool);
     pool->blocks[id].known = false;
 }
 

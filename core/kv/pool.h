@@ -94,6 +94,8 @@ bool plm_kv_pool_slab(const struct plm_kv_pool *pool, uint32_t index, uint32_t *
 struct plm_kv_pool_hook {
     int (*format)(void *ctx, uint32_t max_blocks);
     void (*evicted)(void *ctx, uint32_t block);
+    // The next blocks to be evicted, if more are: to ask memory for what evicted() will read.
+    void (*ahead)(void *ctx, uint32_t first, uint32_t second);
     void (*moved)(void *ctx, const struct plm_kv_move *moves, uint32_t n);
     void *ctx;
 };

@@ -117,6 +117,14 @@ static void evicted(void *ctx, uint32_t block)
     prefix->stats.evicted++;
 }
 
+static void ahead(void *ctx, uint32_t first, uint32_t second)
+{
+    const struct plm_prefix *prefix = ctx;
+    // The line of the first was asked for when it was the second.
+    __builtin_prefetch(&prefix->buckets[prefix->entries[first].key.lo & prefix->mask], 1);
+    __builtin_prefetch(&prefix->entries[second], 1);
+}
+
 // Entries follow their blocks, and then their children's look up at them. The walk over all entries
 // is the price for not keeping lists of children; slabs are evacuated rarely.
 static void moved(void *ctx, const struct plm_kv_move *moves, uint32_t n)
@@ -281,6 +289,25 @@ void plm_prefix_forget(struct plm_prefix *prefix, uint32_t block)
     plm_kv_pool_mark(prefix->pool, block, false);
 }
 
+void plm_prefix_put_far(const struct plm_prefix *prefix, uint32_t parent, uint32_t block)
+{
+    const char *entry = (const char *)&prefix->entries[block];
+    for (size_t at = 0; at < sizeof(struct entry); at += 64)
+        __builtin_prefetch(entry + at, 1);
+    if (parent != NONE)
+        __builtin_prefetch(&prefix->entries[parent]);
+}
+
+void plm_prefix_put_near(const struct plm_prefix *prefix, struct plm_prefix_root root,
+                         uint32_t parent, const int32_t tokens[TOKENS])
+{
+    struct key key = {root.lo, root.hi};
+    if (parent != NONE)
+        key = prefix->entries[parent].key;
+    key = block_key(prefix, key, tokens); // again then: a hash costs less than the miss
+    __builtin_prefetch(&prefix->buckets[key.lo & prefix->mask], 1);
+}
+
 void plm_prefix_read(const struct plm_prefix *prefix, struct plm_prefix_stats *ret)
 {
     *ret = prefix->stats;
@@ -297,9 +324,10 @@ int plm_prefix_create(struct plm_host *host, struct plm_kv_pool *pool, uint64_t 
     prefix->host = host;
     prefix->pool = pool;
     prefix->seed = seed;
-    plm_kv_pool_set_hook(pool,
-                         &(struct plm_kv_pool_hook){
-                             .format = format, .evicted = evicted, .moved = moved, .ctx = prefix});
+    plm_kv_pool_set_hook(
+        pool,
+        &(struct plm_kv_pool_hook){
+            .format = format, .evicted = evicted, .ahead = ahead, .moved = moved, .ctx = prefix});
     *ret = prefix;
     return PLM_OK;
 }

@@ -60,6 +60,11 @@ uint32_t plm_prefix_put(struct plm_prefix *prefix, struct plm_prefix_root root, 
 
 // Makes a used block unknown, whatever follows it with it; no more than that, where it is unknown.
 void plm_prefix_forget(struct plm_prefix *prefix, uint32_t block);
+// Ask memory for what plm_prefix_put() will read, in two strides: far ahead of it what its ids lead
+// to, and nearer what its tokens lead to.
+void plm_prefix_put_far(const struct plm_prefix *prefix, uint32_t parent, uint32_t block);
+void plm_prefix_put_near(const struct plm_prefix *prefix, struct plm_prefix_root root,
+                         uint32_t parent, const int32_t tokens[PLM_KV_BLOCK_TOKENS]);
 
 struct plm_prefix_stats {
     uint32_t known;      // blocks in the index

@@ -42,7 +42,7 @@ static void fill_table(struct plm_sched *s, uint32_t slot)
 {
     const uint32_t *ids = plm_sched_ids(s, slot);
     uint64_t *table = plm_sched_table(s, slot);
-    for (uint32_t b = 0; b < s->slots[slot]->n_blocks; b++)
+    for (uint32_t b = 0; b < s->slots[slot].seq->n_blocks; b++)
         table[b] = plm_kv_pool_addr(s->pool, ids[b]);
 }
 
@@ -63,14 +63,18 @@ static void widen(struct plm_sched *s, uint32_t blocks)
 static void set_block(struct plm_sched *s, const struct plm_seq *seq, uint32_t index,
                       uint32_t block)
 {
+    struct plm_running *r = &s->slots[seq->slot];
+    const uint64_t addr = plm_kv_pool_addr(s->pool, block);
     plm_sched_ids(s, seq->slot)[index] = block;
-    plm_sched_table(s, seq->slot)[index] = plm_kv_pool_addr(s->pool, block);
+    plm_sched_table(s, seq->slot)[index] = addr;
+    if (index == r->n_computed / PLM_KV_BLOCK_TOKENS)
+        r->block = addr;
 }
 
 void plm_sched_moved(struct plm_sched *s, const struct plm_kv_move *moves, uint32_t n)
 {
     for (uint32_t slot = 0; n > 0 && slot < s->running; slot++) {
-        const struct plm_seq *seq = s->slots[slot];
+        const struct plm_seq *seq = s->slots[slot].seq;
         const uint32_t *ids = plm_sched_ids(s, slot);
         for (uint32_t b = 0; b < seq->n_blocks; b++) {
             uint32_t to = plm_kv_moved_to(moves, n, ids[b]);
@@ -81,6 +85,20 @@ void plm_sched_moved(struct plm_sched *s, const struct plm_kv_move *moves, uint3
 }
 
 // ---- entering and leaving ----
+
+void plm_sched_refresh(struct plm_sched *s, uint32_t slot)
+{
+    struct plm_running *r = &s->slots[slot];
+    const struct plm_seq *seq = r->seq;
+    const uint32_t computed = r->n_computed;
+    r->due = computed < seq->n_prompt ? seq->n_prompt : UINT32_MAX;
+    if (seq->use_cache && s->prefix != NULL && (seq->n_put + 1) * PLM_KV_BLOCK_TOKENS < r->due)
+        r->due = (seq->n_put + 1) * PLM_KV_BLOCK_TOKENS;
+    if (computed < r->n_tokens)
+        r->token = seq->tokens[computed];
+    if (computed < r->room) // else its block comes with the next growth
+        r->block = plm_sched_table(s, slot)[computed / PLM_KV_BLOCK_TOKENS];
+}
 
 static uint32_t take_computed(struct plm_sched *s, const struct plm_seq *seq, uint32_t *ids)
 {
@@ -117,15 +135,18 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
     seq->n_computed = computed * PLM_KV_BLOCK_TOKENS;
     seq->n_put = computed;
     seq->borrows = computed > 0;
-    seq->n_batch = 0;
     if (!seq->began)
         seq->n_cached = seq->n_computed;
     if (s->running == 0)
         s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
-    s->slots[slot] = seq;
+    s->slots[slot] = (struct plm_running){.seq = seq,
+                                          .n_tokens = seq->n_tokens,
+                                          .n_computed = seq->n_computed,
+                                          .room = need * PLM_KV_BLOCK_TOKENS};
     s->running++;
     widen(s, need);
     fill_table(s, slot);
+    plm_sched_refresh(s, slot);
     return true;
 }
 
@@ -145,18 +166,17 @@ void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq)
     plm_kv_pool_release(s->pool, plm_sched_ids(s, slot), seq->n_blocks);
     unlist_grow(s, seq);
     if (slot != last) {
-        struct plm_seq *moved = s->slots[last];
+        struct plm_seq *moved = s->slots[last].seq;
         memcpy(plm_sched_ids(s, slot), plm_sched_ids(s, last), moved->n_blocks * sizeof(uint32_t));
         memcpy(plm_sched_table(s, slot), plm_sched_table(s, last),
                moved->n_blocks * sizeof(uint64_t));
         moved->slot = slot;
-        s->slots[slot] = moved;
+        s->slots[slot] = s->slots[last];
     }
     s->running--;
     seq->state = PLM_SEQ_IDLE;
     seq->n_blocks = 0;
     seq->n_computed = 0;
-    seq->n_batch = 0;
 }
 
 // ---- growing ----
@@ -167,10 +187,24 @@ void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq)
     seq->grows_at = s->n_grows;
 }
 
+// The list is walked from its end: what lies some places before it is wanted soon.
+static inline void grow_ahead(const struct plm_sched *s)
+{
+    if (s->n_grows > 8)
+        __builtin_prefetch(s->grows[s->n_grows - 9], 1);
+    if (s->n_grows <= 4)
+        return;
+    const struct plm_seq *seq = s->grows[s->n_grows - 5];
+    __builtin_prefetch(plm_sched_ids(s, seq->slot) + seq->n_blocks, 1);
+    __builtin_prefetch(plm_sched_table(s, seq->slot) + seq->n_blocks, 1);
+    __builtin_prefetch(&s->slots[seq->slot], 1);
+}
+
 void plm_sched_grow(struct plm_sched *s)
 {
     while (s->n_grows > 0) {
         struct plm_seq *seq = s->grows[s->n_grows - 1];
+        grow_ahead(s);
         uint32_t block = plm_kv_pool_alloc(s->pool);
         if (block == PLM_KV_NO_BLOCK) {
             struct plm_seq *victim = plm_sched_youngest(s);
@@ -184,17 +218,37 @@ void plm_sched_grow(struct plm_sched *s)
         unlist_grow(s, seq);
         widen(s, seq->n_blocks + 1);
         set_block(s, seq, seq->n_blocks++, block);
+        s->slots[seq->slot].room = seq->n_blocks * PLM_KV_BLOCK_TOKENS;
     }
+}
+
+static uint32_t parent_of(const uint32_t *ids, uint32_t index)
+{
+    return index == 0 ? PLM_KV_NO_BLOCK : ids[index - 1];
+}
+
+void plm_sched_put_far(const struct plm_sched *s, const struct plm_seq *seq)
+{
+    const uint32_t b = seq->n_put, *ids = plm_sched_ids(s, seq->slot);
+    __builtin_prefetch(seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS);
+    plm_prefix_put_far(s->prefix, parent_of(ids, b), ids[b]);
+}
+
+void plm_sched_put_near(const struct plm_sched *s, const struct plm_seq *seq)
+{
+    const uint32_t b = seq->n_put;
+    if (b < s->slots[seq->slot].n_computed / PLM_KV_BLOCK_TOKENS)
+        plm_prefix_put_near(s->prefix, seq->root, parent_of(plm_sched_ids(s, seq->slot), b),
+                            seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS);
 }
 
 void plm_sched_put(struct plm_sched *s, struct plm_seq *seq)
 {
-    uint32_t full = seq->n_computed / PLM_KV_BLOCK_TOKENS;
+    uint32_t full = s->slots[seq->slot].n_computed / PLM_KV_BLOCK_TOKENS;
     const uint32_t *ids = plm_sched_ids(s, seq->slot);
     for (; seq->n_put < full; seq->n_put++) {
         uint32_t b = seq->n_put;
-        uint32_t parent = b == 0 ? PLM_KV_NO_BLOCK : ids[b - 1];
-        uint32_t block = plm_prefix_put(s->prefix, seq->root, parent,
+        uint32_t block = plm_prefix_put(s->prefix, seq->root, parent_of(ids, b),
                                         seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS, ids[b]);
         if (block != ids[b]) {
             set_block(s, seq, b, block);

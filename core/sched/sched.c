@@ -21,6 +21,7 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
     s->max_blocks = (uint32_t)plm_div_ceil(opts->max_context, PLM_KV_BLOCK_TOKENS);
     s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
     s->slots = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->slots));
+    s->due = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->due));
     s->grows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->grows));
     s->ids = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->ids));
     s->tables = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables));
@@ -31,9 +32,10 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
     s->logits_rows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_rows));
     s->logits_seqs = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_seqs));
     s->prefills = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->prefills));
-    if (s->slots == NULL || s->grows == NULL || s->ids == NULL || s->tables == NULL ||
-        s->tokens == NULL || s->pos == NULL || s->seq == NULL || s->addrs == NULL ||
-        s->logits_rows == NULL || s->logits_seqs == NULL || s->prefills == NULL) {
+    if (s->slots == NULL || s->due == NULL || s->grows == NULL || s->ids == NULL ||
+        s->tables == NULL || s->tokens == NULL || s->pos == NULL || s->seq == NULL ||
+        s->addrs == NULL || s->logits_rows == NULL || s->logits_seqs == NULL ||
+        s->prefills == NULL) {
         plm_sched_destroy(s);
         return PLM_ERR_NOMEM_HOST;
     }
@@ -46,6 +48,7 @@ void plm_sched_destroy(struct plm_sched *s)
     if (s == NULL)
         return;
     plm_free(s->host, s->slots);
+    plm_free(s->host, s->due);
     plm_free(s->host, s->grows);
     plm_free(s->host, s->ids);
     plm_free(s->host, s->tables);
@@ -170,7 +173,7 @@ void plm_sched_preempt(struct plm_sched *s, struct plm_seq *seq)
 void plm_sched_park(struct plm_sched *s)
 {
     while (s->running > 0) {
-        struct plm_seq *seq = s->slots[s->running - 1];
+        struct plm_seq *seq = s->slots[s->running - 1].seq;
         plm_sched_leave(s, seq);
         put_aside(s, seq);
     }
@@ -190,15 +193,15 @@ struct plm_seq *plm_sched_youngest(const struct plm_sched *s)
 {
     struct plm_seq *youngest = NULL;
     for (uint32_t i = 0; i < s->running; i++) {
-        if (youngest == NULL || (s->slots[i]->order > youngest->order) != PLM_PLANT(LANE))
-            youngest = s->slots[i];
+        if (youngest == NULL || (s->slots[i].seq->order > youngest->order) != PLM_PLANT(LANE))
+            youngest = s->slots[i].seq;
     }
     return youngest;
 }
 
 struct plm_seq *plm_sched_running_at(const struct plm_sched *s, uint32_t i)
 {
-    return i < s->running ? s->slots[i] : NULL;
+    return i < s->running ? s->slots[i].seq : NULL;
 }
 
 struct plm_seq *plm_sched_stuck(const struct plm_sched *s)
@@ -222,22 +225,41 @@ void plm_sched_read(const struct plm_sched *s, struct plm_sched_stats *ret)
 
 // ---- a step ----
 
-static void add_rows(struct plm_sched *s, struct plm_seq *seq, uint32_t n, struct plm_shape *shape)
+static void add_logits(struct plm_sched *s, struct plm_seq *seq, struct plm_shape *shape)
 {
-    const uint64_t *table = plm_sched_table(s, seq->slot);
-    uint32_t row = shape->rows, from = seq->n_computed;
+    s->logits_rows[shape->logits_rows] = (int32_t)(shape->rows - 1);
+    s->logits_seqs[shape->logits_rows++] = seq;
+}
+
+// The next n rows of a prompt, or of what is computed again.
+static void add_chunk(struct plm_sched *s, uint32_t slot, uint32_t n, struct plm_shape *shape)
+{
+    struct plm_running *r = &s->slots[slot];
+    const uint64_t *table = plm_sched_table(s, slot);
+    uint32_t row = shape->rows, from = r->n_computed;
     for (uint32_t i = 0; i < n; i++) {
-        s->tokens[row + i] = seq->tokens[from + i];
+        s->tokens[row + i] = r->seq->tokens[from + i];
         s->pos[row + i] = (int32_t)(from + i);
-        s->seq[row + i] = (int32_t)seq->slot;
+        s->seq[row + i] = (int32_t)slot;
         s->addrs[row + i] = table[(from + i) / PLM_KV_BLOCK_TOKENS];
     }
-    seq->n_batch = n;
+    r->n_batch = n;
     shape->rows += n;
-    if (from + n == seq->n_tokens) {
-        s->logits_rows[shape->logits_rows] = (int32_t)(shape->rows - 1);
-        s->logits_seqs[shape->logits_rows++] = seq;
-    }
+    if (from + n == r->n_tokens)
+        add_logits(s, r->seq, shape);
+}
+
+// The one row of a sequence that decodes.
+static inline void add_row(struct plm_sched *s, uint32_t slot, struct plm_shape *shape)
+{
+    struct plm_running *r = &s->slots[slot];
+    const uint32_t row = shape->rows++;
+    s->tokens[row] = r->token;
+    s->pos[row] = (int32_t)r->n_computed;
+    s->seq[row] = (int32_t)slot;
+    s->addrs[row] = r->block;
+    r->n_batch = 1;
+    add_logits(s, r->seq, shape);
 }
 
 static struct plm_seq *next_waiting(const struct plm_sched *s, struct plm_seq_list **ret_list)
@@ -276,29 +298,12 @@ static struct plm_seq *admit_next(struct plm_sched *s, const struct plm_sched_ho
     return seq;
 }
 
-static uint32_t chunk(const struct plm_sched *s, const struct plm_seq *seq, uint32_t left)
+static uint32_t chunk(const struct plm_sched *s, uint32_t slot, uint32_t left)
 {
-    uint32_t n = seq->n_tokens - seq->n_computed;
+    uint32_t n = s->slots[slot].n_tokens - s->slots[slot].n_computed;
     if (n > s->opts.prefill_chunk)
         n = s->opts.prefill_chunk;
     return n < left ? n : left;
-}
-
-// A walk over all running sequences waits for memory at each; far ahead their first line is asked
-// for, and nearer what that points to.
-#define AHEAD_FAR  16u
-#define AHEAD_NEAR 8u
-
-static inline void look_ahead(const struct plm_sched *s, uint32_t i)
-{
-    if (i + AHEAD_FAR >= s->running)
-        return;
-    const struct plm_seq *seq = s->slots[i + AHEAD_FAR];
-    __builtin_prefetch(seq);
-    __builtin_prefetch((const char *)seq + 64);
-    seq = s->slots[i + AHEAD_NEAR];
-    __builtin_prefetch(seq->tokens + seq->n_tokens);
-    __builtin_prefetch(plm_sched_table(s, i + AHEAD_NEAR) + seq->n_computed / PLM_KV_BLOCK_TOKENS);
 }
 
 // Rows of those that decode, and the others by age.
@@ -306,20 +311,19 @@ static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_sha
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->running; i++) {
-        struct plm_seq *seq = s->slots[i];
-        look_ahead(s, i);
-        seq->n_batch = 0;
-        if (s->restricted && !seq->picked)
+        struct plm_running *r = &s->slots[i];
+        r->n_batch = 0;
+        if (s->restricted && !r->seq->picked)
             continue;
-        if (seq->n_tokens - seq->n_computed == 1) {
+        if (r->n_tokens - r->n_computed == 1) {
             if (shape->rows < budget)
-                add_rows(s, seq, 1, shape);
+                add_row(s, i, shape);
             continue;
         }
         uint32_t at = n++;
-        for (; at > 0 && s->prefills[at - 1]->order > seq->order; at--)
+        for (; at > 0 && s->prefills[at - 1]->order > r->seq->order; at--)
             s->prefills[at] = s->prefills[at - 1];
-        s->prefills[at] = seq;
+        s->prefills[at] = r->seq;
     }
     return n;
 }
@@ -335,12 +339,13 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
     plm_sched_grow(s);
     uint32_t n = decode_rows(s, budget, &shape), decode = shape.rows;
     for (uint32_t i = 0; i < n && shape.rows < budget; i++)
-        add_rows(s, s->prefills[i], chunk(s, s->prefills[i], budget - shape.rows), &shape);
+        add_chunk(s, s->prefills[i]->slot, chunk(s, s->prefills[i]->slot, budget - shape.rows),
+                  &shape);
     while (shape.rows < budget) {
         struct plm_seq *seq = admit_next(s, hook);
         if (seq == NULL)
             break;
-        add_rows(s, seq, chunk(s, seq, budget - shape.rows), &shape);
+        add_chunk(s, seq->slot, chunk(s, seq->slot, budget - shape.rows), &shape);
     }
     if (shape.rows > 0) {
         shape.seqs = s->running;
@@ -360,39 +365,89 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
                               .logits_seqs = s->logits_seqs};
 }
 
+// A walk over many waits for memory at each. So far ahead the first line of a sequence is asked
+// for, nearer what it points to, and nearer still what that leads to.
+#define AHEAD_FAR  16u
+#define AHEAD_NEAR 10u
+#define AHEAD_NEXT 4u
+
+static inline const struct plm_seq *due_at(const struct plm_sched *s, uint32_t i)
+{
+    return s->slots[s->due[i]].seq;
+}
+
+static void look_ahead(const struct plm_sched *s, uint32_t i, uint32_t n)
+{
+    if (i + AHEAD_FAR < n) {
+        const struct plm_seq *seq = due_at(s, i + AHEAD_FAR);
+        __builtin_prefetch(seq, 1);
+        __builtin_prefetch((const char *)seq + 64, 1);
+        __builtin_prefetch(plm_sched_ids(s, s->due[i + AHEAD_FAR]) +
+                           s->slots[s->due[i + AHEAD_FAR]].n_computed / PLM_KV_BLOCK_TOKENS - 1);
+    }
+    if (s->prefix == NULL)
+        return;
+    if (i + AHEAD_NEAR < n && due_at(s, i + AHEAD_NEAR)->use_cache)
+        plm_sched_put_far(s, due_at(s, i + AHEAD_NEAR));
+    if (i + AHEAD_NEXT < n && due_at(s, i + AHEAD_NEXT)->use_cache)
+        plm_sched_put_near(s, due_at(s, i + AHEAD_NEXT));
+}
+
+// A chunk was computed, a block is full, or a prompt is complete.
+static void settle(struct plm_sched *s, uint32_t slot)
+{
+    struct plm_running *r = &s->slots[slot];
+    struct plm_seq *seq = r->seq;
+    seq->n_computed = r->n_computed;
+    if (seq->use_cache && s->prefix != NULL && r->n_computed / PLM_KV_BLOCK_TOKENS > seq->n_put)
+        plm_sched_put(s, seq);
+    if (seq->followers != NULL && r->n_computed >= seq->n_prompt)
+        release_followers(s, seq);
+    plm_sched_refresh(s, slot);
+}
+
 void plm_sched_commit(struct plm_sched *s)
 {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < s->running; i++) {
-        struct plm_seq *seq = s->slots[i];
-        if (i + AHEAD_FAR < s->running)
-            __builtin_prefetch(s->slots[i + AHEAD_FAR]);
-        if (seq->n_batch == 0)
-            continue;
-        seq->n_computed += seq->n_batch;
-        seq->n_batch = 0;
-        if (seq->use_cache && s->prefix != NULL &&
-            seq->n_computed / PLM_KV_BLOCK_TOKENS > seq->n_put)
-            plm_sched_put(s, seq);
-        if (seq->followers != NULL && seq->n_computed >= seq->n_prompt)
-            release_followers(s, seq);
+        struct plm_running *r = &s->slots[i];
+        r->n_computed += r->n_batch;
+        // A row of one that decodes leaves it with all its tokens computed, in the same block.
+        if (r->n_batch > 1 || r->n_computed >= r->due ||
+            (r->n_batch == 1 && r->n_computed != r->n_tokens))
+            s->due[n++] = i;
+        r->n_batch = 0;
     }
+    for (uint32_t i = 0; i < n; i++) {
+        look_ahead(s, i, n);
+        settle(s, s->due[i]);
+    }
+}
+
+uint32_t plm_sched_rows(const struct plm_sched *s, const struct plm_seq *seq)
+{
+    return seq->state == PLM_SEQ_RUNNING ? s->slots[seq->slot].n_batch : 0;
 }
 
 void plm_sched_abandon(struct plm_sched *s)
 {
     for (uint32_t i = 0; i < s->running; i++)
-        s->slots[i]->n_batch = 0;
+        s->slots[i].n_batch = 0;
 }
 
 void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
 {
+    struct plm_running *r = &s->slots[seq->slot];
     // Callers walk the rows in the order of slots.
     if (seq->slot + AHEAD_FAR < s->running) {
-        __builtin_prefetch(s->slots[seq->slot + AHEAD_FAR]);
-        const struct plm_seq *near = s->slots[seq->slot + AHEAD_NEAR];
+        __builtin_prefetch(r[AHEAD_FAR].seq, 1);
+        const struct plm_seq *near = r[AHEAD_NEAR].seq;
         __builtin_prefetch(near->tokens + near->n_tokens, 1);
     }
     seq->tokens[seq->n_tokens++] = token;
-    if (seq->n_tokens > seq->n_blocks * PLM_KV_BLOCK_TOKENS)
+    seq->n_computed = r->n_computed;
+    r->n_tokens = seq->n_tokens;
+    r->token = token;
+    if (r->n_tokens > r->room)
         plm_sched_want_block(s, seq);
 }

@@ -33,17 +33,16 @@ enum plm_seq_state {
     PLM_SEQ_RUNNING,  // has a slot and blocks
 };
 
-// One sequence, embedded by the caller, zeroed before first use. What a step touches comes first,
-// so that it lies in one cache line or two.
+// One sequence, embedded by the caller, zeroed before first use. What push touches comes first, so
+// that it lies in one cache line.
 struct plm_seq {
     // C: set by the caller before plm_sched_add (push advances n_tokens). Others are the
     // scheduler's and may be read.
     int32_t *tokens;     // C: prompt, then output; room for one more at every push
     uint32_t n_tokens;   // C
-    uint32_t n_computed; // tokens whose K and V are in the cache
+    uint32_t n_computed; // tokens whose K and V are in the cache; true between steps
     uint32_t n_blocks;
-    uint32_t n_put;   // leading blocks that were offered to the index
-    uint32_t n_batch; // rows in the step being run
+    uint32_t n_put; // leading blocks that were offered to the index
     uint32_t slot;
     uint64_t order; // C: ascending by arrival; unique
     struct plm_seq *followers;
@@ -120,6 +119,8 @@ struct plm_sched_hook {
 };
 void plm_sched_form(struct plm_sched *sched, uint32_t rows_max, const struct plm_sched_hook *hook,
                     struct plm_batch *ret);
+// Rows that a sequence has in the step that was formed.
+uint32_t plm_sched_rows(const struct plm_sched *sched, const struct plm_seq *seq);
 // The step ran: its rows are in the cache.
 void plm_sched_commit(struct plm_sched *sched);
 // Or it did not, or what it gave is not to be used: its rows are computed again.

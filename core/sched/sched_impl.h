@@ -10,6 +10,19 @@ struct plm_seq_list {
     uint32_t n;
 };
 
+// What every step needs of a running sequence, by slot: a walk over all of them reads these in a
+// row instead of a line or two of each sequence.
+struct plm_running {
+    struct plm_seq *seq;
+    uint64_t block;      // device address of the block of its next row, where only one is to go
+    int32_t token;       // and that row's token
+    uint32_t n_tokens;   // as in seq
+    uint32_t n_computed; // seq's follows at push, and after a chunk
+    uint32_t n_batch;    // rows in the step being run
+    uint32_t due;        // computed tokens at which commit does more than count
+    uint32_t room;       // tokens that its blocks hold
+};
+
 struct plm_sched {
     struct plm_host *host;
     struct plm_sched_opts opts;
@@ -25,12 +38,13 @@ struct plm_sched {
 
     // Slots 0 .. running-1 are dense: a leaver's place goes to the last one.
     uint32_t running;
-    struct plm_seq **slots; // [max_sequences]
-    uint32_t max_blocks;    // of one sequence
-    uint32_t *ids;          // [max_sequences, max_blocks]
-    uint64_t *tables;       // [running, stride], room for max_blocks
-    uint32_t stride;        // a power of two times 16, or max_blocks
-    struct plm_seq **grows; // [max_sequences] running ones that need a block
+    struct plm_running *slots; // [max_sequences]
+    uint32_t *due;             // [max_sequences] slots that a commit has more to do for
+    uint32_t max_blocks;       // of one sequence
+    uint32_t *ids;             // [max_sequences, max_blocks]
+    uint64_t *tables;          // [running, stride], room for max_blocks
+    uint32_t stride;           // a power of two times 16, or max_blocks
+    struct plm_seq **grows;    // [max_sequences] running ones that need a block
     uint32_t n_grows;
 
     // The step.
@@ -62,6 +76,11 @@ void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq);
 // One more block for each of grows, preempting where none is left.
 void plm_sched_grow(struct plm_sched *s);
 void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq);
+// Sets what a slot knows of its sequence's next row, and when commit looks at it next.
+void plm_sched_refresh(struct plm_sched *s, uint32_t slot);
+// Ask memory for what plm_sched_put() will read (plm_prefix_put_far, _near). There is an index.
+void plm_sched_put_far(const struct plm_sched *s, const struct plm_seq *seq);
+void plm_sched_put_near(const struct plm_sched *s, const struct plm_seq *seq);
 // Offers blocks that are full and computed to the index.
 void plm_sched_put(struct plm_sched *s, struct plm_seq *seq);
 

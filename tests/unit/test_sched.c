@@ -104,7 +104,7 @@ struct world {
     uint32_t blocks;
     struct sim_seq *seqs;
     uint32_t n_seqs, n_done;
-    uint64_t steps, rows, cached, evacuated;
+    uint64_t steps, rows, tokens, evacuated;
 };
 
 static uint32_t draw(struct world *w, uint32_t below)
@@ -238,6 +238,7 @@ static void run(struct world *w, const struct plm_batch *b)
     for (uint32_t i = 0; i < n; i++) {
         struct sim_seq *s = (struct sim_seq *)seqs[i];
         int32_t want = oracle_next(s->seq.tokens, s->seq.n_tokens);
+        w->tokens++;
         if (next[i] != want)
             ck_abort_msg("seed %llu: request %u reads a history that is not its own",
                          (unsigned long long)w->seed, s->request);
@@ -352,6 +353,23 @@ static void resize_pool(struct world *w, uint32_t most, uint32_t least)
     w->blocks = pool.total;
 }
 
+// Whoever was preempted comes back only when it can stay: a sequence is preempted once per doubling
+// of the pool at most, and beyond the first time of each not more than once per block of tokens
+// that came out.
+static void check_hysteresis(const struct world *w)
+{
+    struct plm_sched_stats stats;
+    uint32_t doublings = 0;
+    while (w->blocks >> (doublings + 1) > 0)
+        doublings++;
+    for (uint32_t i = 0; i < w->n_seqs; i++)
+        ck_assert_uint_le(w->seqs[i].seq.preemptions, doublings);
+    plm_sched_read(w->sched, &stats);
+    if (stats.preemptions > w->n_seqs + w->tokens / PLM_KV_BLOCK_TOKENS)
+        ck_abort_msg("seed %llu: %llu preemptions for %llu tokens", (unsigned long long)w->seed,
+                     (unsigned long long)stats.preemptions, (unsigned long long)w->tokens);
+}
+
 START_TEST(random_worlds)
 {
     struct world w;
@@ -400,6 +418,28 @@ START_TEST(random_worlds)
     ck_assert_uint_le(admitted_calls, w.n_seqs);
     for (uint32_t i = 0; i < w.n_seqs; i++)
         ck_assert_uint_eq(w.seqs[i].ends, 1);
+    check_hysteresis(&w);
+    world_destroy(&w);
+}
+END_TEST
+
+// Long prompts in small chunks beside others that decode, in a pool that holds one and a half of
+// them: what is computed again is lost work, and others grow meanwhile.
+START_TEST(long_prompts_do_not_thrash)
+{
+    struct world w;
+    const struct plm_sched_opts opts = {
+        .max_sequences = 8, .batch_max_tokens = 16, .prefill_chunk = 8, .max_context = 512};
+    world_create(&w, 77 + (uint64_t)_i, &opts, 32 + 4 * (uint32_t)_i, false);
+    uint64_t needed = 0;
+    for (uint32_t i = 0; i < 12; i++) {
+        add_request(&w, i, 150 + 20 * i, 60, 1, i, false);
+        needed += 150 + 20 * i + 60;
+    }
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    check_hysteresis(&w);
+    ck_assert_uint_le(w.rows, 2 * needed);
     world_destroy(&w);
 }
 END_TEST
@@ -528,6 +568,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, random_worlds, 0, 200);
     tcase_add_test(tc, a_small_pool_preempts_the_youngest_and_all_finish);
+    tcase_add_loop_test(tc, long_prompts_do_not_thrash, 0, 8);
     tcase_add_test(tc, choices_share_the_prompt);
     tcase_add_test(tc, a_prefix_hit_skips_rows);
     tcase_add_test(tc, a_request_larger_than_the_pool_is_told);
