@@ -30,10 +30,15 @@ static uint64_t moved(uint64_t bytes, int64_t by)
     return by < 0 ? plm_sim_sub(bytes, -(uint64_t)by) : plm_sim_add(bytes, (uint64_t)by);
 }
 
-static void grow(struct plm_backend_device *dev, uint64_t bytes)
+// More: what there is, or all of it where the device gives what is not there.
+static void grow(struct plm_backend_device *dev, int64_t by)
 {
+    const uint64_t bytes = by < 0 ? -(uint64_t)by : (uint64_t)by;
     const uint64_t room = plm_sim_free_bytes(dev, NULL);
-    plm_sim_driver_take(dev, bytes < room ? bytes : room);
+    if (by < 0)
+        plm_sim_driver_return(dev, bytes < dev->driver_bytes ? bytes : dev->driver_bytes);
+    else
+        plm_sim_driver_take(dev, bytes < room || dev->script.overcommits ? bytes : room);
 }
 
 static void begin_lie(struct plm_backend_device *dev, const struct plm_sim_event *event)
@@ -61,7 +66,7 @@ static void apply(struct plm_backend_device *dev, const struct plm_sim_event *ev
     case PLM_SIM_HANG: state->hang_ns = event->value; break;
     case PLM_SIM_SLOW: state->slow = value; break;
     case PLM_SIM_OVERRUN: state->overrun = value; break;
-    case PLM_SIM_TAKE: grow(dev, value); break;
+    case PLM_SIM_TAKE: grow(dev, event->value); break;
     }
 }
 

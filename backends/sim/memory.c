@@ -70,12 +70,19 @@ uint64_t plm_sim_free_bytes(const struct plm_backend_device *dev, uint64_t *ret_
 
 int plm_sim_driver_take(struct plm_backend_device *dev, uint64_t bytes)
 {
-    if (bytes > plm_sim_free_bytes(dev, NULL))
+    if (bytes > plm_sim_free_bytes(dev, NULL) && !dev->script.overcommits)
         return PLM_ERR_OUT_OF_DEVICE;
-    dev->driver_bytes += bytes;
+    dev->driver_bytes = plm_sim_add(dev->driver_bytes, bytes);
     atomic_fetch_add(&dev->world->driver_bytes, bytes);
     plm_sim_remember(dev, plm_sim_now(dev));
     return PLM_OK;
+}
+
+void plm_sim_driver_return(struct plm_backend_device *dev, uint64_t bytes)
+{
+    dev->driver_bytes -= bytes;
+    atomic_fetch_sub(&dev->world->driver_bytes, bytes);
+    plm_sim_remember(dev, plm_sim_now(dev));
 }
 
 // ---- alloc ----

@@ -52,7 +52,7 @@ enum plm_sim_what {
     PLM_SIM_HANG,         // the next submit takes `value` ns longer
     PLM_SIM_SLOW,         // submits take `value` times as long from here; 1: as before
     PLM_SIM_OVERRUN,      // the next submit writes `value` bytes into the guard of the workspace
-    PLM_SIM_TAKE,         // the driver itself takes `value` bytes, or what there is
+    PLM_SIM_TAKE, // the driver itself takes `value` bytes, or what there is; below 0: returns
 };
 
 enum plm_sim_lie {

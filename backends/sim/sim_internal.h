@@ -87,6 +87,7 @@ int plm_sim_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
                         struct plm_mem_info *ret_info);
 // Under the lock. Bytes that the driver itself takes; PLM_OK or PLM_ERR_OUT_OF_DEVICE.
 int plm_sim_driver_take(struct plm_backend_device *dev, uint64_t bytes);
+void plm_sim_driver_return(struct plm_backend_device *dev, uint64_t bytes);
 // Under the lock: frees that are due by then are back.
 void plm_sim_settle(struct plm_backend_device *dev, int64_t now_ns);
 // Under the lock. What is free; *ret_missing (may be NULL): held beyond what there is.

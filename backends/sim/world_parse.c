@@ -368,7 +368,8 @@ static int take_when(struct parser *p, struct plm_sim_event *event)
     return r == PLM_OK ? time_from(p, w, &event->at) : r;
 }
 
-static int take_foreign(struct parser *p, struct plm_sim_event *event)
+// A size, for some events with a sign: "+2GiB" of neighbours is a change, 2GiB is what they hold.
+static int take_bytes(struct parser *p, struct plm_sim_event *event)
 {
     struct plm_slice w = {0};
     uint64_t bytes = 0;
@@ -376,10 +377,10 @@ static int take_foreign(struct parser *p, struct plm_sim_event *event)
     if (r != PLM_OK)
         return r;
     const bool more = w.len > 0 && w.ptr[0] == '+', less = w.len > 0 && w.ptr[0] == '-';
-    if (more || less) {
+    if ((more || less) && event->what == PLM_SIM_FOREIGN)
         event->what = PLM_SIM_FOREIGN_BY;
+    if (more || less)
         w = (struct plm_slice){w.ptr + 1, w.len - 1};
-    }
     r = size_from(p, w, &bytes);
     event->value = less ? -(int64_t)bytes : (int64_t)bytes;
     return r;
@@ -399,8 +400,8 @@ static int take_event(struct parser *p)
     if (r != PLM_OK)
         return r;
     event.what = (enum plm_sim_what)i;
-    if (event.what == PLM_SIM_FOREIGN) {
-        r = take_foreign(p, &event);
+    if (event.what == PLM_SIM_FOREIGN || event.what == PLM_SIM_TAKE) {
+        r = take_bytes(p, &event);
     } else if (event.what != PLM_SIM_LOST) {
         if (event.what == PLM_SIM_LIE) {
             r = name_of(p, plm_world_lies, "lie", &i);

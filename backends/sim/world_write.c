@@ -136,7 +136,7 @@ static void event(struct plm_buf *buf, const struct plm_sim_event *e)
         plm_buf_printf(buf, " %s", plm_world_lies[e->lie]);
     if (e->what != PLM_SIM_LOST) {
         const uint64_t amount = e->value < 0 ? -(uint64_t)e->value : (uint64_t)e->value;
-        const char *sign = e->what != PLM_SIM_FOREIGN_BY ? "" : e->value < 0 ? "-" : "+";
+        const char *sign = e->value < 0 ? "-" : e->what == PLM_SIM_FOREIGN_BY ? "+" : "";
         plm_buf_printf(buf, " %s", sign);
         value(buf, plm_world_event_kind(e->what), &amount);
     }

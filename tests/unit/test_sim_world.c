@@ -340,14 +340,17 @@ START_TEST(the_driver_grows)
 {
     static const struct plm_sim_event events[] = {
         {PLM_SIM_AT_STEP, 1, PLM_SIM_TAKE, 10 * MIB, 0},
-        {PLM_SIM_AT_STEP, 2, PLM_SIM_TAKE, 1000 * MIB, 0}};
-    open_sim((struct plm_sim_opts){.events = events, .n_events = 2});
+        {PLM_SIM_AT_STEP, 2, PLM_SIM_TAKE, 1000 * MIB, 0},
+        {PLM_SIM_AT_STEP, 3, PLM_SIM_TAKE, -60 * (int64_t)MIB, 0}};
+    open_sim((struct plm_sim_opts){.events = events, .n_events = 3});
     plm_device_mark(device, PLM_PHASE_SERVE, 1);
     ck_assert_uint_eq(free_mib(), 54);
     ck_assert_uint_eq(query().process_use_bytes, 10 * MIB);
     plm_device_mark(device, PLM_PHASE_SERVE, 2); // it takes what there is
     ck_assert_uint_eq(free_mib(), 0);
     ck_assert_uint_eq(world.driver_bytes, 64 * MIB);
+    plm_device_mark(device, PLM_PHASE_SERVE, 3);
+    ck_assert_uint_eq(free_mib(), 60);
     close_sim();
 }
 END_TEST

@@ -57,6 +57,7 @@ static const char whole[] =
     "at step 50 slow 10\n"
     "at step 60 overrun 64\n"
     "at step 70 take 100MiB\n"
+    "at step 71 take -1MiB\n"
     "model layers 3 embd 96 heads 6 kv_heads 3 ff 256 vocab 400 ctx 1024 type q8_0\n"
     "engine max_sequences 4\n"
     "engine chat_template \"a # b\"\n"
@@ -109,7 +110,7 @@ START_TEST(every_word_is_understood)
     ck_assert_int_eq(d->query_lag_ns, 250000000);
     ck_assert(d->spills && d->overcommits);
     ck_assert(d->poison == PLM_SIM_POISON_HANG && d->poison_token == 300);
-    ck_assert_uint_eq(d->n_events, 13);
+    ck_assert_uint_eq(d->n_events, 14);
     ck_assert(d->events[1].when == PLM_SIM_AT_PHASE && d->events[1].at == PLM_PHASE_PREFILL);
     ck_assert(d->events[1].what == PLM_SIM_FOREIGN_BY && d->events[1].value == 1 << 30);
     ck_assert(d->events[2].at == 1500000 && d->events[2].value == -(1 << 30));
