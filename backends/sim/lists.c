@@ -70,19 +70,16 @@ static void remember_copy(struct plm_backend_device *dev, uint64_t dst, const vo
                           uint64_t bytes)
 {
     const bool is_small = bytes <= PLM_SIM_BYTES;
-    struct plm_sim_note *note = NULL;
-    // The older ones that it overwrites are forgotten; one in its very place is used again.
+    // The older ones that it overwrites are forgotten. It is the newest one even where it lies in
+    // the place of an older one: the ring drops by age.
     for (uint64_t i = 0; i < dev->n_notes && i < PLM_SIM_NOTES; i++) {
         struct plm_sim_note *old = &dev->notes[i];
-        if (old->addr == dst && old->bytes == bytes)
-            note = old;
-        else if (old->addr < dst + bytes && dst < old->addr + old->bytes)
+        if (old->addr < dst + bytes && dst < old->addr + old->bytes)
             old->bytes = 0;
     }
     if (!is_small && dev->script.poison == PLM_SIM_POISON_NONE)
         return; // nobody asks for it
-    if (note == NULL)
-        note = &dev->notes[dev->n_notes++ % PLM_SIM_NOTES];
+    struct plm_sim_note *note = &dev->notes[dev->n_notes++ % PLM_SIM_NOTES];
     note->addr = dst;
     note->bytes = bytes;
     note->poison = holds_token(dev, src, bytes);

@@ -575,6 +575,18 @@ static void check_counts(struct run *run)
               m->incidents, run->incidents);
 }
 
+// A step that took more than its cost was made so by the world.
+static void check_audit(struct run *run)
+{
+    uint64_t overruns = 0;
+    for (size_t i = 0; i < run->world->device.n_events; i++)
+        overruns += run->world->device.events[i].what == PLM_SIM_OVERRUN;
+    if (run->metrics.audit_excess > overruns)
+        fault(run, FAULT_METRICS,
+              "%" PRIu64 " steps took more than their cost, the world made %" PRIu64,
+              run->metrics.audit_excess, overruns);
+}
+
 void check_end(struct run *run)
 {
     const struct check_state *c = run->check;
@@ -605,6 +617,7 @@ void check_end(struct run *run)
     }
     check_peaks(run);
     check_counts(run);
+    check_audit(run);
 }
 
 void check_freed(struct run *run)
