@@ -434,7 +434,7 @@ static void check_tables(struct run *run)
     plm_kv_pool_read(run->engine->core->pool, &pool);
     c->stamp++;
     for (uint32_t slot = 0; slot < s->running; slot++) {
-        const struct plm_seq *seq = s->slots[slot];
+        const struct plm_seq *seq = s->slots[slot].seq;
         const uint32_t *ids = plm_sched_ids(s, slot);
         for (uint32_t b = 0; b < seq->n_blocks; b++) {
             if (ids[b] >= c->cap_seen) {

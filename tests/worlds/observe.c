@@ -82,3 +82,13 @@ void observe(struct observer *observer)
     observed_backend.submit = on_submit;
     observed_backend.mark = on_mark;
 }
+
+int64_t observed_left(const struct observer *observer, const struct plm_sim_opts *device)
+{
+    const struct plm_sim_world *w = &observer->world;
+    int64_t left = (int64_t)device->capacity_bytes;
+    for (uint32_t i = 0; i < device->n_heaps; i++)
+        left += (int64_t)device->heap_bytes[i];
+    return left - (int64_t)(w->taken_bytes + w->held_back + w->driver_bytes + w->foreign_bytes +
+                            w->state.foreign);
+}

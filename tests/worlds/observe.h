@@ -27,5 +27,7 @@ struct observer {
 extern struct plm_backend observed_backend; // filled by observe()
 // From here on `observer` keeps the books.
 void observe(struct observer *observer);
+// What nobody holds of the device; below 0 where it is over-committed.
+int64_t observed_left(const struct observer *observer, const struct plm_sim_opts *device);
 
 #endif

@@ -506,8 +506,11 @@ void play(struct run *run, const struct plm_world *world, const struct play_opts
     run->n_vocab = plm_model_facts(run->engine->core->model)->n_vocab;
     run->metrics.struct_size = sizeof(run->metrics);
     plim_engine_metrics(run->engine, &run->metrics);
+    run->left_at_ready = observed_left(&run->observer, &run->device);
+    run->allocs_at_ready = run->observer.world.allocs;
     check_begin(run);
     serve(run);
+    run->slabs_since = run->observer.world.allocs - run->allocs_at_ready;
     for (uint32_t i = 0; i < world->n_requests; i++) {
         plim_request_free(run->requests[i].handle); // left over after a fault
         run->requests[i].handle = NULL;

@@ -93,6 +93,8 @@ struct run {
     uint32_t refused_as[32], ended_as[32]; // by -status
     uint32_t n_refused, n_offers, n_offers_taken, n_finished, n_ended;
     uint64_t n_tokens;
+    int64_t left_at_ready; // bytes that nobody holds on the device
+    uint64_t allocs_at_ready, slabs_since;
     plim_metrics metrics; // after the last step
     struct plm_plan plan;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// "want NAME [OP VALUE]": a figure of the run and what it must be. A new figure is one line in a
+// "want NAME [OP VALUE]": a figure of the run and what it must be: a number, a text, or another
+// figure. A new figure is one line in a
 // table below: a name, and where it lies. Flags and counts are numbers; a want without a value asks
 // for one that is not 0.
 #include <stddef.h>
@@ -68,6 +69,11 @@ static const struct figure metrics[] = {
     M(U64, resubmits),
     M(U64, stalls),
     M(U64, incidents),
+    M(U64, ledger_mismatches),
+    {"memory.weights", I64, offsetof(plim_metrics, memory_bytes[PLM_MEM_WEIGHTS])},
+    {"memory.kv", I64, offsetof(plim_metrics, memory_bytes[PLM_MEM_KV])},
+    {"memory.workspace", I64, offsetof(plim_metrics, memory_bytes[PLM_MEM_WORKSPACE])},
+    {"memory.ballast", I64, offsetof(plim_metrics, memory_bytes[PLM_MEM_BALLAST])},
     M(F64, last_sleep_s),
     M(F64, last_wake_s),
 };
@@ -123,6 +129,15 @@ static const struct figure runs[] = {
     {"tokens", U64, offsetof(struct run, n_tokens)},
     {"blocks", I64, offsetof(struct run, plan.blocks)},
     {"start_error", STATUS, offsetof(struct run, start_status)},
+    // Seen from below: what the device had left at READY, slabs that were asked for since, and the
+    // most that was held in a phase.
+    {"left_at_ready", I64, offsetof(struct run, left_at_ready)},
+    {"slabs_since", U64, offsetof(struct run, slabs_since)},
+    {"peak.load", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_LOAD])},
+    {"peak.tune", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_TUNE])},
+    {"peak.prefill", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_PREFILL])},
+    {"peak.decode", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_DECODE])},
+    {"peak.serve", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_SERVE])},
 };
 
 #define Q(type, name)                                                                              \
@@ -172,6 +187,9 @@ static const struct figure *find(const struct figure *table, size_t n, const cha
     }
     return NULL;
 }
+
+static const struct figure *find_figure(const struct run *run, const char *name,
+                                        const void **ret_base);
 
 static struct value read_value(const struct figure *f, const void *base)
 {
@@ -238,6 +256,18 @@ static bool holds(int order, const char *op)
                                    : order < 0;
 }
 
+// A number, or what another figure of the run is.
+static bool number_of(const struct run *run, const char *text, double *ret)
+{
+    const void *base;
+    const struct figure *f = find_figure(run, text, &base);
+    if (f == NULL)
+        return number_read(text, ret);
+    const struct value v = read_value(f, base);
+    *ret = v.number;
+    return v.text == NULL;
+}
+
 // One figure with what follows it: nothing, a value, or an operator and a value. *ret_used words.
 static void judge(struct run *run, const char *what, const struct value *v, const struct words *w,
                   unsigned at, unsigned *ret_used)
@@ -258,8 +288,8 @@ static void judge(struct run *run, const char *what, const struct value *v, cons
         double number = 0;
         if (value == NULL) {
             op = "!=";
-        } else if (!number_read(value, &number)) {
-            fault(run, FAULT_WANT, "%s: \"%s\" is no number", what, value);
+        } else if (!number_of(run, value, &number)) {
+            fault(run, FAULT_WANT, "%s: \"%s\" is no number and no figure", what, value);
             return;
         }
         if (!holds((v->number > number) - (v->number < number), op))
