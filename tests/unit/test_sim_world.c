@@ -359,7 +359,7 @@ START_TEST(small_copies_read_back_without_bytes)
 {
     open_sim((struct plm_sim_opts){0});
     struct plm_slab a;
-    unsigned char guard[64], out[64];
+    unsigned char guard[256], out[256]; // as long as a workspace's
     uint32_t ids[100], word = 5;
     memset(guard, 0xA5, sizeof(guard));
     memset(ids, 1, sizeof(ids));
@@ -394,7 +394,7 @@ static void overrun(const struct plm_backend *inner)
     static const struct plm_sim_event events[] = {{PLM_SIM_AT_STEP, 2, PLM_SIM_OVERRUN, 5, 0}};
     open_sim((struct plm_sim_opts){.inner = inner, .events = events, .n_events = 1});
     struct plm_slab a;
-    unsigned char guard[64], out[64];
+    unsigned char guard[256], out[256]; // as long as a workspace's
     int32_t token = 3;
     memset(guard, 0xA5, sizeof(guard));
     ck_assert_int_eq(alloc(1, &a), PLM_OK);
@@ -403,7 +403,7 @@ static void overrun(const struct plm_backend *inner)
         ck_assert_int_eq(plm_device_copy_in(device, a.addr + 4096, guard, sizeof(guard)), PLM_OK);
         ck_assert_int_eq(plm_device_copy_in(device, a.addr, &token, 4), PLM_OK);
         ck_assert_int_eq(plm_device_wait(device, submit(), -1), PLM_OK);
-        ck_assert_int_eq(plm_device_copy_out(device, out, a.addr + 4096, 64), PLM_OK);
+        ck_assert_int_eq(plm_device_copy_out(device, out, a.addr + 4096, sizeof(out)), PLM_OK);
         ck_assert_int_eq(out[0] == 0xA5, step != 2);
         ck_assert_int_eq(out[4] == 0xA5, step != 2);
         ck_assert_int_eq(out[5], 0xA5);
