@@ -182,7 +182,7 @@ bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns)
     struct plm_stress_reading reading;
     struct plm_kv_pool_stats before, after;
     plm_monitor_poll(engine, now_ns);
-    if (plm_device_status(engine->core->device) != PLM_OK)
+    if (engine->recover.down || plm_device_status(engine->core->device) != PLM_OK)
         return false; // its slabs are gone; the step finds it
     if (plm_monitor_take(engine, &reading))
         judge(engine, &reading);

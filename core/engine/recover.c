@@ -41,17 +41,6 @@ static void give_up(struct plim_engine *engine, int status, const char *why)
 
 // ---- reopening ----
 
-// Below it the device is no use: one whole request must finish.
-static uint32_t least_blocks(const struct plim_engine *engine)
-{
-    const struct plm_core *core = engine->core;
-    const struct plm_plan *plan = &core->profile.plan;
-    const int64_t asked =
-        (int64_t)plm_div_ceil(core->opts.kv_min_bytes, (uint64_t)plan->in.block_bytes);
-    const int64_t least = plm_max_i64(asked, plm_caps_blocks_per_request(&plan->in.caps));
-    return (uint32_t)plm_min_i64(least, plan->blocks);
-}
-
 static int rest_of(int r, struct plm_error *err, const char *what)
 {
     return r == PLM_OK ? r : plm_fail(err, r, "%s: %s", what, plm_strstatus(r));
@@ -64,7 +53,7 @@ static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *op
 {
     struct plm_core *core = engine->core;
     const struct plm_plan *plan = &core->profile.plan;
-    const uint32_t least = least_blocks(engine), step = plan->slabs.slab_blocks;
+    const uint32_t least = (uint32_t)engine->line.floor, step = plan->slabs.slab_blocks;
     uint32_t blocks, before = UINT32_MAX;
     int64_t failed;
     int r = ops->kv_resize(core, engine->recover.blocks, &blocks, &failed);
@@ -135,6 +124,9 @@ static void come_back(struct plim_engine *engine)
     plm_core_phase(core, PLM_PHASE_SERVE);
     r->down = false;
     r->up_ns = plm_now(core->clock);
+    plm_pressure_resize(engine, pool.total); // as it is: the line follows
+    if (pool.total < engine->line.target)
+        plm_line_settle(&engine->line, pool.total);
     engine->counts.reopened++;
     plm_logf(&core->log, PLM_LOG_WARN, "the device is back with %u blocks after %lld ms",
              pool.total, (long long)((r->up_ns - r->down_ns) / MS));
@@ -189,7 +181,7 @@ void plm_recover_lost(struct plim_engine *engine, int status)
     r->loaded = false;
     r->down_ns = r->retry_ns = now;
     r->pause_ns = PAUSE_FIRST_NS;
-    r->blocks = (uint32_t)core->profile.plan.blocks;
+    r->blocks = (uint32_t)plm_max_i64(engine->line.target, engine->line.floor);
 }
 
 // ---- the ballast ----
@@ -231,23 +223,23 @@ bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns)
 
 // ---- a refused submit ----
 
-// Memory for the driver: the highest slabs, more of them each time.
+// Memory for the driver: the highest slabs, more of them each time. Nothing can be moved out of
+// them, since that would need a submit.
 static bool give_back(struct plim_engine *engine)
 {
-    struct plm_core *core = engine->core;
-    struct plm_kv_pool_stats before, after;
-    plm_kv_pool_read(core->pool, &before);
-    const uint32_t least = least_blocks(engine), refused = engine->recover.refused;
-    const uint64_t slabs = UINT64_C(1) << plm_min_i64(refused - 1, 16);
-    const uint64_t blocks = slabs * before.slab_blocks;
-    if (before.total <= least)
+    const struct plm_kv_pool *kv = engine->core->pool;
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(kv, &pool);
+    const int64_t before = pool.total, doublings = plm_min_i64(engine->recover.refused - 1, 16);
+    const int64_t blocks = before - ((int64_t)pool.slab_blocks << doublings);
+    if (before <= engine->line.floor)
         return false;
-    pthread_mutex_lock(&engine->monitor.device_lock);
-    plm_kv_pool_resize(
-        core->pool, before.total - least > blocks ? before.total - (uint32_t)blocks : least, NULL);
-    pthread_mutex_unlock(&engine->monitor.device_lock);
-    plm_kv_pool_read(core->pool, &after);
-    return after.total < before.total;
+    plm_pressure_resize(engine, (uint32_t)plm_max_i64(blocks, engine->line.floor));
+    plm_kv_pool_read(kv, &pool);
+    if (pool.total == before)
+        return false;
+    plm_line_settle(&engine->line, pool.total); // or the next step takes it again
+    return true;
 }
 
 static void end_youngest(struct plim_engine *engine)

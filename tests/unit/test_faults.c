@@ -194,6 +194,7 @@ static plim_metrics metrics(const plim_engine *engine)
 
 struct answer {
     plim_request *request;
+    uint32_t choice; // that is kept
     uint32_t n;
     int32_t token[OUT];
     float logprob[OUT];
@@ -206,7 +207,7 @@ struct answer {
 
 // Prompts of 5 to 61 tokens; the first 32 of the longer ones are the same. Without the poison
 // token, but for where it is asked for.
-static plim_request *ask(plim_engine *engine, uint32_t i, bool poison)
+static plim_request *ask_n(plim_engine *engine, uint32_t i, bool poison, uint32_t n)
 {
     int32_t tokens[64];
     plim_request_opts q;
@@ -222,6 +223,7 @@ static plim_request *ask(plim_engine *engine, uint32_t i, bool poison)
         tokens[q.n_tokens - 2] = POISON;
     q.tokens = tokens;
     q.max_tokens = OUT - i;
+    q.n = n;
     q.ignore_eos = 1;
     q.has_seed = 1;
     q.seed = 100 + i;
@@ -236,11 +238,18 @@ static plim_request *ask(plim_engine *engine, uint32_t i, bool poison)
     return request;
 }
 
+static plim_request *ask(plim_engine *engine, uint32_t i, bool poison)
+{
+    return ask_n(engine, i, poison, 1);
+}
+
 static void collect(struct answer *a)
 {
     plim_event e = {.struct_size = sizeof(e)};
     while (plim_request_next(a->request, 0, &e) == PLIM_OK) {
         ck_assert(!a->done);
+        if (e.choice != a->choice && e.type != PLIM_EVENT_DONE)
+            continue;
         if (e.type == PLIM_EVENT_TOKEN) {
             ck_assert_uint_lt(a->n, OUT);
             a->token[a->n] = e.token;
@@ -506,7 +515,7 @@ START_TEST(a_device_without_room_is_waited_for)
     const uint64_t margin = (uint64_t)metrics(engine).margin_bytes;
     const struct {
         uint64_t room, at_least, at_most;
-    } cases[] = {{held + margin - kv / 2, blocks / 3, blocks / 2}, {held - kv / 2, 32, 32}};
+    } cases[] = {{held + margin - kv / 2, blocks / 3, blocks / 2}, {held - kv / 2, 64, 64}};
     for (int i = 0; i < 2; i++) {
         plm_sim_clock_advance(&sim_clock, 61 * SECOND);
         begin(engine, got, N, NOBODY);
@@ -535,7 +544,7 @@ START_TEST(a_device_without_room_is_waited_for)
 }
 END_TEST
 
-// Those who wait can leave, and choices of one request share their prompt again afterwards.
+// Those who wait can leave.
 START_TEST(clients_can_leave_while_the_device_is_away)
 {
     const struct answer *want = undisturbed();
@@ -556,6 +565,33 @@ START_TEST(clients_can_leave_while_the_device_is_away)
     atomic_store(&world.foreign_bytes, 0);
     finish(engine, got, N);
     others_same(got, want, 3);
+    plim_engine_free(engine);
+}
+END_TEST
+
+// Choices of one request share their prompt, before and after; each one goes on.
+START_TEST(choices_go_on_after_a_loss)
+{
+    struct answer want[3] = {0}, got[2] = {0};
+    plim_engine_opts o;
+    base_opts(&o);
+    plim_engine *engine = create(&o);
+    for (uint32_t c = 0; c < 3; c++) {
+        want[c] = (struct answer){.request = ask_n(engine, 6, false, 3), .choice = c};
+        finish(engine, &want[c], 1);
+    }
+    for (uint64_t at = 1; at < 24; at++) {
+        got[0] = (struct answer){.choice = (uint32_t)at % 3};
+        arm(HARMLESS);
+        fault.lose_at = at;
+        got[0].request = ask_n(engine, 6, false, 3);
+        got[1] = (struct answer){.request = ask(engine, 3, false)};
+        finish(engine, got, 2);
+        same(&got[0], &want[at % 3]);
+        ck_assert_int_eq(got[1].status, PLM_OK);
+        plm_sim_clock_advance(&sim_clock, 61 * SECOND);
+    }
+    ck_assert_uint_gt(metrics(engine).losses, 15);
     plim_engine_free(engine);
 }
 END_TEST
@@ -940,6 +976,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, a_third_loss_ends_the_engine);
     tcase_add_test(tc, a_device_without_room_is_waited_for);
     tcase_add_test(tc, clients_can_leave_while_the_device_is_away);
+    tcase_add_test(tc, choices_go_on_after_a_loss);
     tcase_add_test(tc, a_start_survives_a_loss);
     tcase_add_test(tc, nan_in_all_rows_is_traced_by_halves);
     tcase_add_test(tc, a_step_that_fails_is_traced_by_halves);

@@ -180,6 +180,32 @@ START_TEST(unknown_parents_make_unknown_blocks)
 }
 END_TEST
 
+// What is forgotten while it is used, and all that follows it, is not found again; it is free at
+// its end, not cached, and the same text can be put anew.
+START_TEST(forgotten_blocks_are_not_found)
+{
+    int32_t tokens[4 * T];
+    struct seq a, b;
+    struct plm_kv_pool_stats s;
+    count_up(tokens, 4 * T, 0);
+    ck_assert(run(root, tokens, 4 * T, &a));
+    ck_assert_uint_eq(plm_prefix_peek(prefix, root, tokens, 4 * T, NULL), 3);
+    plm_prefix_forget(prefix, a.blocks[1]);
+    plm_prefix_forget(prefix, a.blocks[1]); // no more than once
+    ck_assert_uint_eq(plm_prefix_peek(prefix, root, tokens, 4 * T, NULL), 1);
+    ck_assert(run(root, tokens, 4 * T, &b));
+    ck_assert_uint_eq(b.hits, 1);
+    ck_assert_uint_eq(plm_prefix_peek(prefix, root, tokens, 4 * T, NULL), 3);
+    plm_kv_pool_release(pool, a.blocks, a.n);
+    plm_kv_pool_release(pool, b.blocks, b.n);
+    plm_kv_pool_read(pool, &s);
+    ck_assert_uint_eq(s.used, 0);
+    ck_assert_uint_eq(plm_kv_pool_drop_cached(pool, UINT32_MAX), s.cached);
+    plm_kv_pool_read(pool, &s);
+    ck_assert_uint_eq(s.free, s.total);
+}
+END_TEST
+
 START_TEST(leaves_are_evicted_before_their_parents)
 {
     int32_t tokens[LEN];
@@ -363,6 +389,7 @@ int main(void)
     tcase_add_test(tc, a_block_counts_after_its_own_prefix_only);
     tcase_add_test(tc, equal_keys_are_not_enough);
     tcase_add_test(tc, unknown_parents_make_unknown_blocks);
+    tcase_add_test(tc, forgotten_blocks_are_not_found);
     tcase_add_test(tc, leaves_are_evicted_before_their_parents);
     tcase_add_test(tc, a_full_pool_goes_on_without_memory);
     tcase_add_test(tc, random_prompts_get_their_own_text);

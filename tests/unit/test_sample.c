@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,11 +305,15 @@ START_TEST(bad_logits_are_told)
             float keep = logits[where[w]];
             logits[where[w]] = bad[b];
             out.token = -7;
+            ck_assert(!plm_sample_finite(logits, VOCAB));
             ck_assert_int_eq(plm_sampler_draw(sampler, &in, &out), PLM_ERR_NUMERIC);
             ck_assert_int_eq(out.token, -7);
             logits[where[w]] = keep;
         }
     }
+    ck_assert(plm_sample_finite(logits, VOCAB));
+    const float extreme[] = {FLT_MAX, -FLT_MAX, FLT_MIN / 2, -0.0f};
+    ck_assert(plm_sample_finite(extreme, 4));
     draw();
 }
 END_TEST

@@ -370,6 +370,67 @@ static void check_hysteresis(const struct world *w)
                      (unsigned long long)stats.preemptions, (unsigned long long)w->tokens);
 }
 
+// The device is gone and comes back empty.
+static void lose_device(struct world *w)
+{
+    struct plm_sched_stats stats;
+    struct plm_kv_pool_stats pool;
+    plm_sched_park(w->sched);
+    plm_sched_read(w->sched, &stats);
+    ck_assert_uint_eq(stats.running, 0);
+    plm_kv_pool_drop_cached(w->pool, UINT32_MAX);
+    plm_kv_pool_read(w->pool, &pool);
+    ck_assert_uint_eq(pool.free, pool.total);
+    for (uint32_t b = 0; b < pool.total; b++)
+        memset(place(plm_kv_pool_addr(w->pool, b), 0), 0xEE, BLOCK_BYTES);
+}
+
+// A step that is not to be used: what it wrote is written again.
+static void abandon_step(struct world *w)
+{
+    struct plm_batch b;
+    plm_sched_form(w->sched, 0, NULL, &b);
+    for (uint32_t r = 0; r < b.shape.rows; r++)
+        *place(b.slots[r], (uint32_t)b.pos[r]) = 0x0BADF00D;
+    plm_sched_abandon(w->sched);
+}
+
+// A few steps of some that ran before, alone.
+static void restrict_steps(struct world *w)
+{
+    for (uint32_t i = 0; i < w->n_seqs; i++)
+        w->seqs[i].seq.picked = w->seqs[i].seq.began && draw(w, 2) == 0;
+    plm_sched_restrict(w->sched, true);
+    for (uint32_t n = draw(w, 4); n > 0; n--) {
+        struct plm_batch b;
+        const struct plm_seq *seq;
+        plm_sched_form(w->sched, 0, NULL, &b);
+        for (uint32_t i = 0; (seq = plm_sched_running_at(w->sched, i)) != NULL; i++)
+            ck_assert(seq->picked || plm_sched_rows(w->sched, seq) == 0);
+        if (b.shape.rows > 0)
+            run(w, &b);
+        check_blocks(w);
+    }
+    plm_sched_restrict(w->sched, false);
+}
+
+static void forget_one(struct world *w)
+{
+    const struct plm_seq *seq = plm_sched_running_at(w->sched, draw(w, w->opts.max_sequences));
+    if (seq != NULL)
+        plm_sched_forget(w->sched, seq);
+}
+
+static void disturb(struct world *w)
+{
+    switch (draw(w, 4)) {
+    case 0: lose_device(w); break;
+    case 1: abandon_step(w); break;
+    case 2: restrict_steps(w); break;
+    default: forget_one(w);
+    }
+}
+
 START_TEST(random_worlds)
 {
     struct world w;
@@ -382,7 +443,7 @@ START_TEST(random_worlds)
                                         .prefill_chunk = 1 + draw(&w, 40),
                                         .max_context = ctx};
     const uint32_t blocks = ctx / 16 + draw(&w, 2 * ctx / 16 * seqs);
-    const bool prefix = draw(&w, 4) != 0;
+    const bool prefix = draw(&w, 4) != 0, disturbed = _i % 2 == 0;
     uint64_t draws = w.draws;
     world_create(&w, seed, &opts, blocks, prefix);
     w.draws = draws;
@@ -402,6 +463,8 @@ START_TEST(random_worlds)
         }
         if (draw(&w, 10) == 0)
             resize_pool(&w, blocks, ctx / 16);
+        if (disturbed && draw(&w, 12) == 0)
+            disturb(&w);
         bool ran = step(&w);
         idle = ran || request < requests ? 0 : idle + 1;
         if (idle > 1 && w.n_done < w.n_seqs)
