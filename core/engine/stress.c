@@ -230,10 +230,21 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret)
     return PLM_OK;
 }
 
+static int empty_cache(void *ctx)
+{
+    struct plm_core *core = ctx;
+    struct plm_mem_info info;
+    uint64_t released;
+    return plm_device_empty_cache(core->device, &released, &info);
+}
+
 static int kv_format(void *ctx, uint32_t slab_blocks, uint32_t max_blocks)
 {
     struct plm_core *core = ctx;
     int r = plm_kv_pool_resize(core->pool, 0, NULL);
+    // What was given back may be on its way yet, or kept: the new pool must find it there.
+    if (r == PLM_OK)
+        r = empty_cache(core);
     return r == PLM_OK ? plm_kv_pool_format(core->pool, slab_blocks, max_blocks) : r;
 }
 
@@ -318,22 +329,19 @@ static int take_ballast(void *ctx, int64_t bytes)
     return r;
 }
 
-static int empty_cache(void *ctx)
-{
-    struct plm_core *core = ctx;
-    struct plm_mem_info info;
-    uint64_t released;
-    return plm_device_empty_cache(core->device, &released, &info);
-}
-
 static int set_caps(void *ctx, const struct plm_plan_caps *caps)
 {
     struct plm_core *core = ctx;
     struct plm_shape shape = plm_caps_shape(caps);
     int64_t bytes = plm_cost(plm_model_cost_table(core->model), &shape);
-    plm_arena_destroy(core->workspace);
-    core->workspace = NULL;
-    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WORKSPACE, 0,
+    int r = PLM_OK;
+    if (core->workspace != NULL) {
+        plm_arena_destroy(core->workspace);
+        core->workspace = NULL;
+        r = empty_cache(core);
+    }
+    if (r == PLM_OK)
+        r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WORKSPACE, 0,
                              &core->workspace);
     if (r == PLM_OK)
         r = plm_arena_alloc(core->workspace, (uint64_t)bytes, PLM_COST_ALIGN,

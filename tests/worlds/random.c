@@ -65,16 +65,25 @@ static void draw_model(struct dice *d, struct plm_world_model *m)
                                   .type = PLM_TYPE_F16};
 }
 
-// The margin alone takes 32 MiB, and of a working day most devices have room for a cache.
-static void draw_device(struct dice *d, struct plm_sim_opts *o)
+// What a start needs at least, roughly: margin, weights, a workspace.
+static uint64_t least_bytes(const struct plm_world_model *m)
+{
+    const uint64_t kv = (uint64_t)m->n_embd / m->n_head * m->n_head_kv;
+    const uint64_t layer = 2 * m->n_embd * (2 * m->n_embd + 2 * kv + 3 * (uint64_t)m->n_ff);
+    return 40 * MIB + m->n_layer * layer;
+}
+
+// Most devices have room for a cache of some slabs, and many for less than all sequences could use.
+static void draw_device(struct dice *d, const struct plm_world_model *m, struct plm_sim_opts *o)
 {
     o->granularity_bytes = PICK(d, 64 * KIB, 256 * KIB, MIB, 2 * MIB);
     o->context_bytes = between(d, 0, 8) * MIB;
     o->kernel_bytes = chance(d, 40) ? between(d, 1, 8) * 64 * KIB : 0;
     o->withheld_bytes = chance(d, 20) ? between(d, 1, 4) * MIB : 0;
-    o->capacity_bytes = o->context_bytes + o->withheld_bytes + 32 * o->kernel_bytes +
-                        (chance(d, 3) ? between(d, 24, 56) : between(d, 64, 160)) * MIB +
-                        between(d, 0, 7) * 128 * KIB;
+    o->capacity_bytes = least_bytes(m) + o->context_bytes + o->withheld_bytes +
+                        32 * o->kernel_bytes + between(d, 0, 63) * 128 * KIB;
+    if (!chance(d, 4))
+        o->capacity_bytes += between(d, 4, chance(d, 60) ? 14 : 80) * MIB;
     if (chance(d, 30))
         o->max_slab_bytes = between(d, 4, 64) * MIB;
     if (chance(d, 10))
@@ -244,7 +253,7 @@ void random_world(uint64_t seed, struct random_world *ret)
     *w = (struct plm_world){
         .seed = seed, .options = ret->options, .requests = ret->requests, .actions = ret->actions};
     draw_model(&d, &w->model);
-    draw_device(&d, &w->device);
+    draw_device(&d, &w->model, &w->device);
     draw_engine(&d, w, &ctx);
     draw_requests(&d, w, ctx);
     w->device.events = ret->events;
