@@ -271,9 +271,19 @@ static bool report_load(void *ctx, uint64_t done, uint64_t total)
     return true;
 }
 
+// What is neither free nor ours; -1 where no reading says so, or where the process's own use does.
+static int64_t unexplained(struct plm_core *core)
+{
+    struct plm_stress_reading r;
+    if (plm_core_read(core, &r) != PLM_OK || r.process_use != PLM_PLAN_UNKNOWN)
+        return -1;
+    return plm_max_i64(0, r.T - r.F - r.O);
+}
+
 // Takes the arena of the weights and fills it from the file; every kernel has run once then.
 static int take_weights(struct plm_core *core, struct plm_error *err)
 {
+    const int64_t before = unexplained(core);
     const struct plm_load_progress report = {.report = report_load, .ctx = core};
     int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
                              &core->weights);
@@ -283,7 +293,11 @@ static int take_weights(struct plm_core *core, struct plm_error *err)
     if (r != PLM_OK)
         return r;
     r = plm_device_warm_up(core->device);
-    return r == PLM_OK ? r : plm_fail(err, r, "the kernels did not start: %s", plm_strstatus(r));
+    if (r != PLM_OK)
+        return plm_fail(err, r, "the kernels did not start: %s", plm_strstatus(r));
+    const int64_t after = unexplained(core);
+    core->driver_calls = before >= 0 && after > before ? after - before : 0;
+    return PLM_OK;
 }
 
 static int load_weights(struct plm_core *core, struct plm_error *err)
@@ -390,6 +404,7 @@ static int build(struct plm_core *core, struct plm_error *err)
         return r;
     plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
+    core->opts.certificate = NULL;
     core->opts.progress = NULL; // it is told of the start alone
     core->serving = true;
     return PLM_OK;

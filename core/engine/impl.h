@@ -82,6 +82,10 @@ struct plm_core {
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
     struct plm_profile profile;
+    struct plm_profile proved; // what the certificate says: profile, or that of an earlier start
+    int64_t driver_calls;      // foreign's growth over load and warm-up, where use is unknown
+    uint64_t fingerprint;      // of the model's header
+    bool has_fingerprint;
     struct plm_watch watch;
     float *logits_row; // [n_vocab] where the device's memory is not the host's; else NULL
     int32_t *eog;      // tokens that end generation
@@ -125,6 +129,8 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret);
 // Writes and reads every slab of the pool, which must hold nothing, and runs the worst steps: for a
 // pool that was taken anew after READY.
 int plm_core_validate(struct plm_core *core, struct plm_error *err);
+// Reads opts.certificate. False where there is none that holds for this start, and says why.
+bool plm_core_certified(struct plm_core *core, struct plm_profile *ret);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // One forward, waited for. While sealed, a submit that finds no room is made once more without the

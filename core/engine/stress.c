@@ -350,6 +350,16 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
     return r;
 }
 
+static void phase_peaks(void *ctx, struct plm_stress_peaks *ret)
+{
+    const struct plm_core *core = ctx;
+    struct plm_ledger_stats ledger;
+    plm_ledger_read(core->ledger, &ledger);
+    *ret = (struct plm_stress_peaks){.load = ledger.phase_peak_bytes[PLM_PHASE_LOAD],
+                                     .tune = ledger.phase_peak_bytes[PLM_PHASE_TUNE],
+                                     .capture = ledger.phase_peak_bytes[PLM_PHASE_CAPTURE]};
+}
+
 static void seal(void *ctx)
 {
     struct plm_core *core = ctx;
@@ -405,6 +415,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
     *ret = (struct plm_profile_opts){
         .in = {.g = (int64_t)caps->granularity_bytes,
                .context_bytes = (int64_t)caps->context_bytes,
+               .driver_calls = core->driver_calls,
                .operator_limit = (int64_t)o->memory_limit_bytes,
                .withheld = (int64_t)caps->withheld_bytes,
                .unified = caps->unified,
@@ -458,6 +469,7 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .seal = seal,
                                    .watch = plm_core_watch,
                                    .reopen = reopen,
+                                   .phase_peaks = phase_peaks,
                                    .progress = report};
 }
 
@@ -487,5 +499,11 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
     plm_core_stress_ops(core, &ops);
     profile_opts(core, &opts);
     core->keeps_ballast = opts.keep_ballast;
-    return plm_profile_run(&opts, &ops, &core->profile, err);
+    struct plm_profile certified;
+    if (plm_core_certified(core, &certified))
+        opts.certified = &certified;
+    r = plm_profile_run(&opts, &ops, &core->profile, err);
+    if (r == PLM_OK)
+        core->proved = core->profile.certified ? certified : core->profile;
+    return r;
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "core/base/checked.h"
 #include "core/model/gguf_impl.h"
@@ -311,4 +312,28 @@ int plm_gguf_read(const struct plm_gguf *gguf, const struct plm_gguf_tensor *ten
     if (status == PLM_OK)
         status = plm_gguf_file_unchanged(file, err);
     return in_file(file->path, status, err);
+}
+
+// ---- fingerprint ----
+
+int plm_gguf_fingerprint(const struct plm_gguf *gguf, uint64_t *ret, struct plm_error *err)
+{
+    unsigned char piece[4096];
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < gguf->n_files; i++) {
+        uint64_t end = gguf->files[i].size;
+        for (uint64_t t = 0; t < gguf->n_tensors; t++) {
+            if (gguf->tensors[t].file == i && gguf->tensors[t].offset < end)
+                end = gguf->tensors[t].offset;
+        }
+        for (uint64_t at = 0; at < end; at += sizeof(piece)) {
+            const uint64_t n = end - at < sizeof(piece) ? end - at : sizeof(piece);
+            int r = plm_gguf_file_read(&gguf->files[i], at, piece, n, err);
+            if (r != PLM_OK)
+                return r;
+            hash = XXH3_64bits_withSeed(piece, n, hash); // each piece under the hash before it
+        }
+    }
+    *ret = hash;
+    return PLM_OK;
 }

@@ -76,6 +76,8 @@ void plm_gguf_close(struct plm_gguf *gguf); // accepts NULL
 
 uint32_t plm_gguf_version(const struct plm_gguf *gguf);
 uint64_t plm_gguf_file_bytes(const struct plm_gguf *gguf); // all splits together
+// A hash of every byte that stands before tensor data: keys, names, shapes, offsets. PLM_ERR_IO.
+int plm_gguf_fingerprint(const struct plm_gguf *gguf, uint64_t *ret, struct plm_error *err);
 
 // Typed getters. A missing key is PLM_ERR_NOT_FOUND, a value of another kind or out of range
 // PLM_ERR_FORMAT; both leave *ret alone and fill err (may be NULL). Integers of any width and sign

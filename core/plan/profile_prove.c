@@ -323,6 +323,29 @@ static int plan_certified(struct plm_loop *l, struct plm_plan *ret)
     return PLM_OK;
 }
 
+// The same from a reading after the forwards, so that what they made the driver take is in it; the
+// ballast is held still, and not counted.
+static void plan_again(struct plm_loop *l, struct plm_plan *plan)
+{
+    struct plm_plan_input now = l->in;
+    struct plm_plan again;
+    const int64_t ballast = plm_round_up_i64(plan->ballast, now.g);
+    if (plm_loop_read(l, &now) != PLM_OK)
+        return;
+    now.O -= ballast;
+    now.F += ballast;
+    if (now.process_use != PLM_PLAN_UNKNOWN)
+        now.process_use -= ballast;
+    for (uint32_t i = 0; i < now.n_cgroups; i++)
+        now.cgroups[i].current -= ballast;
+    if (plm_plan_compute(&now, &again, NULL) != PLM_OK)
+        return;
+    again.slabs = plan->slabs;
+    plm_plan_set_blocks(&again, plan->blocks, plan->blocks_bind);
+    if (again.line == plan->line && again.margin == plan->margin)
+        *plan = again;
+}
+
 static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
 {
     l->in.caps = l->opts->certified->plan.in.caps;
@@ -337,8 +360,11 @@ static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
                      (long long)plan->blocks);
     if (r == PLM_OK)
         r = l->ops->ballast(l->ops->ctx, plan->ballast);
-    r = plm_loop_agree(l, r);
-    return r == PLM_OK ? validate_once(l) : r;
+    if ((r = plm_loop_agree(l, r)) == PLM_OK)
+        r = validate_once(l);
+    if (r == PLM_OK)
+        plan_again(l, plan);
+    return r;
 }
 
 int plm_loop_take_certified(struct plm_loop *l, struct plm_plan *ret, bool *ret_taken)

@@ -101,7 +101,7 @@ static void snapshot_fields(struct plm_buf *buf, const struct plm_plan_input *in
 }
 
 // Every field of the formula by its name.
-static void formula(struct plm_buf *buf, const char *name, const struct plm_plan *plan)
+void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_plan *plan)
 {
     open_object(buf, name);
     snapshot_fields(buf, &plan->in);
@@ -115,6 +115,7 @@ static void formula(struct plm_buf *buf, const char *name, const struct plm_plan
     integer(buf, "withheld", plan->withheld);
     integer(buf, "margin", plan->margin);
     integer(buf, "ballast", plan->ballast);
+    boolean(buf, "unified", plan->in.unified);
     integer(buf, "host_limit", plan->host_limit);
     integer(buf, "host", plan->host);
     key(buf, "memory_fraction");
@@ -123,7 +124,11 @@ static void formula(struct plm_buf *buf, const char *name, const struct plm_plan
     integer(buf, "max_sequences", plan->in.caps.max_sequences);
     integer(buf, "max_context", plan->in.caps.max_context);
     integer(buf, "batch_max_tokens", plan->in.caps.batch_max_tokens);
+    integer(buf, "state_checkpoints", plan->in.caps.state_checkpoints);
+    integer(buf, "state_bytes", plan->in.state_bytes);
     integer(buf, "block_bytes", plan->in.block_bytes);
+    integer(buf, "max_slab_bytes", plan->in.max_slab_bytes);
+    integer(buf, "max_slabs", plan->in.max_slabs);
     integer(buf, "prefix_cache_blocks", plan->prefix_cache_blocks);
     integer(buf, "blocks_cap", plan->blocks_cap);
     integer_or_null(buf, "pinned_tokens", plan->in.pinned_tokens, PLM_PLAN_NO_LIMIT);
@@ -161,13 +166,14 @@ static void weights(struct plm_buf *buf, const struct plm_report_head *head)
     close_with(buf, '}');
 }
 
-static void evidence(struct plm_buf *buf, const struct plm_profile *profile)
+void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
 {
     open_object(buf, "evidence");
     integer(buf, "probe_blocks", profile->probe_blocks);
     integer(buf, "attempts", profile->attempts);
     integer(buf, "reads", profile->reads);
     boolean(buf, "settled", profile->settled);
+    boolean(buf, "certified", profile->certified);
     integer(buf, "asked_context", profile->asked_context);
     boolean(buf, "context_lowered", profile->context_lowered);
     integer(buf, "not_returned", profile->not_returned);
@@ -209,7 +215,7 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
     text(buf, "uuid", head->device_uuid);
     text(buf, "isa", head->isa);
     close_with(buf, '}');
-    formula(buf, "plan", plan);
+    plm_report_formula(buf, "plan", plan);
     if (head->ledger != NULL) {
         by_class(buf, "by_class", head->ledger);
         if (!head->dry)
@@ -218,7 +224,7 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
     if (head->n_weights > 0)
         weights(buf, head);
     if (profile != NULL)
-        evidence(buf, profile);
+        plm_report_evidence(buf, profile);
     close_with(buf, '}');
 }
 
@@ -247,7 +253,7 @@ static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
     integer(buf, "cached", d->blocks_cached);
     integer(buf, "free", d->blocks_free);
     close_with(buf, '}');
-    formula(buf, "plan", d->plan);
+    plm_report_formula(buf, "plan", d->plan);
     close_with(buf, '}');
 }
 

@@ -43,6 +43,11 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
 void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *head,
                            const struct plm_plan *plan, const struct plm_profile *profile);
 
+// The members of those objects that a certificate holds, too: every field of the formula by its
+// name, and the evidence.
+void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_plan *plan);
+void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile);
+
 struct plm_report_device {
     const char *id;
     const char *name;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a start as a certificate for the next one.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/engine/impl.h"
+#include "core/plan/certificate.h"
+
+// What the plan depends on. What only decides how much room there is (other processes, cgroups) is
+// no part of it: that is read anew by every start.
+static void make_key(const struct plm_core *core, struct plm_cert_key *key)
+{
+    const struct plm_caps *caps = plm_device_caps(core->device);
+    const plim_engine_opts *o = &core->opts;
+    char text[64];
+    key->n = 0;
+    plm_cert_key_text(key, "version", plim_version());
+    plm_cert_key_text(key, "build", plim_build_info());
+    plm_cert_key_number(key, "model_bytes", (int64_t)plm_gguf_file_bytes(core->gguf));
+    snprintf(text, sizeof(text), "%016" PRIx64, core->fingerprint);
+    plm_cert_key_text(key, "model_header", text);
+    plm_cert_key_text(key, "device", core->device_id);
+    plm_cert_key_text(key, "device_name", caps->name);
+    plm_cert_key_text(key, "device_uuid", caps->uuid);
+    plm_cert_key_text(key, "device_class", caps->device_class);
+    plm_cert_key_text(key, "isa", caps->isa);
+    plm_cert_key_number(key, "workers", caps->workers);
+    plm_cert_key_number(key, "commit", caps->commit);
+    plm_cert_key_number(key, "unified", caps->unified);
+    plm_cert_key_number(key, "granularity", (int64_t)caps->granularity_bytes);
+    plm_cert_key_number(key, "context_bytes", (int64_t)caps->context_bytes);
+    plm_cert_key_number(key, "withheld", (int64_t)caps->withheld_bytes);
+    plm_cert_key_number(key, "max_slab_bytes", (int64_t)caps->max_slab_bytes);
+    plm_cert_key_number(key, "max_slabs", caps->max_slabs);
+    plm_cert_key_number(key, "ctx_size", o->ctx_size);
+    plm_cert_key_number(key, "batch_max_tokens", o->batch_max_tokens);
+    plm_cert_key_number(key, "max_sequences", o->max_sequences);
+    plm_cert_key_number(key, "prove_full", o->prove_full);
+    plm_cert_key_number(key, "memory_limit_bytes", (int64_t)o->memory_limit_bytes);
+    plm_cert_key_number(key, "host_limit_bytes", (int64_t)o->host_limit_bytes);
+    plm_cert_key_number(key, "max_total_tokens", (int64_t)o->max_total_tokens);
+    snprintf(text, sizeof(text), "%.9g", o->memory_fraction);
+    plm_cert_key_text(key, "memory_fraction", text);
+    plm_cert_key_number(key, "prefix_cache", o->prefix_cache);
+    plm_cert_key_number(key, "reference_kernels", o->reference_kernels);
+    plm_cert_key_number(key, "float_activations", o->float_activations);
+    plm_cert_key_number(key, "kv_f32", o->kv_f32);
+}
+
+bool plm_core_certified(struct plm_core *core, struct plm_profile *ret)
+{
+    const struct plm_slice text = {core->opts.certificate, core->opts.certificate_len};
+    struct plm_cert_key key;
+    struct plm_error why = {0};
+    int r = plm_gguf_fingerprint(core->gguf, &core->fingerprint, &why);
+    if (r != PLM_OK) {
+        // Without it nothing can be compared, neither now nor later.
+        plm_logf(&core->log, PLM_LOG_WARN, "the model has no fingerprint: %s", why.msg);
+        return false;
+    }
+    core->has_fingerprint = true;
+    if (text.ptr == NULL || text.len == 0)
+        return false;
+    make_key(core, &key);
+    r = plm_cert_read(core->host, text, &key, ret, &why);
+    if (r != PLM_OK)
+        plm_logf(&core->log, PLM_LOG_WARN, "the certificate is not used, the plan is made anew: %s",
+                 why.msg);
+    return r == PLM_OK;
+}
+
+int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    const struct plm_core *core = engine->core;
+    struct plm_cert_key key;
+    struct plm_buf buf;
+    if (!core->has_fingerprint) {
+        *need = 0;
+        return PLIM_OK;
+    }
+    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
+    make_key(core, &key);
+    plm_cert_write(&buf, &key, &core->proved);
+    int r = buf.failed ? PLIM_ERR_NOMEM_HOST : plm_text_out(buf.data, buf.len, out, cap, need);
+    plm_buf_finish(&buf);
+    return r;
+}
