@@ -62,7 +62,8 @@ static void wait_for_work(plim_engine *engine)
 {
     const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
     pthread_mutex_lock(&engine->lock);
-    if (!engine->stop && !engine->has_reading && !engine->streak_asks &&
+    const bool asked = engine->sleep.state == PLM_DROWSY || engine->sleep.state == PLM_WAKING;
+    if (!engine->stop && !asked && !engine->has_reading && !engine->streak_asks &&
         engine->inbox_head == NULL && engine->cancels == NULL) {
         // Without requests nothing can time out.
         if (engine->active == 0)
@@ -97,7 +98,9 @@ int plim_engine_step(plim_engine *engine, bool *worked)
 {
     if (engine == NULL || !engine->manual)
         return PLIM_ERR_INVALID;
+    pthread_mutex_lock(&engine->turn);
     bool did = plm_step(engine, plm_now(engine->core->clock));
+    pthread_mutex_unlock(&engine->turn);
     if (!did)
         plm_engine_trim(engine);
     if (worked != NULL)
@@ -115,6 +118,7 @@ static int init_locks(plim_engine *engine)
     bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
               pthread_mutex_init(&engine->lock, NULL) == 0 &&
               pthread_mutex_init(&engine->ready_lock, NULL) == 0 &&
+              pthread_mutex_init(&engine->turn, NULL) == 0 &&
               pthread_mutex_init(&engine->monitor.device_lock, NULL) == 0 &&
               pthread_cond_init(&engine->wake, &attr) == 0 &&
               pthread_cond_init(&engine->idle, &attr) == 0 &&
@@ -308,6 +312,7 @@ static void engine_stop(plim_engine *engine)
     pthread_cond_destroy(&engine->monitor.wake);
     pthread_mutex_destroy(&engine->lock);
     pthread_mutex_destroy(&engine->ready_lock);
+    pthread_mutex_destroy(&engine->turn);
     pthread_mutex_destroy(&engine->monitor.device_lock);
     plm_free(core->host, engine);
     plm_core_destroy(core);

@@ -318,6 +318,20 @@ struct plm_recover {
     int64_t ballast_ns;     // it is not taken again before
 };
 
+// Who sleeps has no KV cache (sleep.c).
+enum plm_sleep_state {
+    PLM_AWAKE,
+    PLM_DROWSY,         // takes nothing new; sleeps once nothing is under way
+    PLM_FALLING_ASLEEP, // the stepping thread gives the slabs back
+    PLM_ASLEEP,
+    PLM_WAKING, // it is to take them again
+};
+struct plm_sleep {
+    enum plm_sleep_state state;
+    int wake_status; // of the last wake
+    struct plm_error wake_error;
+};
+
 struct plim_engine {
     struct plm_core *core;
     struct plm_sched *sched;
@@ -328,8 +342,9 @@ struct plim_engine {
     struct plm_gate gate;
     struct plm_admit_limits limits;
     struct plm_line line;
-    bool disagrees;      // ledger and driver did at the last reading
-    struct plm_buf text; // of one token
+    uint32_t line_blocks; // of the pool as the line left it
+    bool disagrees;       // ledger and driver did at the last reading
+    struct plm_buf text;  // of one token
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks
@@ -342,11 +357,13 @@ struct plim_engine {
     pthread_t thread;
     bool has_thread;
     bool manual;
+    pthread_mutex_t turn; // manual: one step, or one sleep or wake in its caller's thread
 
     pthread_mutex_t lock;
     pthread_cond_t wake; // for the thread: the inbox is not empty, a reading came, or stop
     bool has_reading;    // that the thread has not judged yet
-    pthread_cond_t idle; // for drain: no request is left
+    pthread_cond_t idle; // for drain: no request is left; for sleep and wake: the state changed
+    struct plm_sleep sleep;
     struct plim_request *inbox_head, *inbox_tail;
     struct plim_request *cancels;
     bool stop;
@@ -419,9 +436,9 @@ bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret
 void plm_monitor_hurry(struct plim_engine *engine);
 
 // pressure.c: between steps, makes the KV cache follow the line (core/plan/line.h). The first thing
-// of every step; true if it changed the pool.
+// of every step; true if it changed the pool, which it leaves alone while the engine sleeps.
 void plm_pressure_init(struct plim_engine *engine);
-bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns);
+bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep);
 // Gives or takes slabs until the pool has `blocks` blocks, and counts them. Codes and the end of
 // shrinking as of plm_kv_pool_resize.
 int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks);
@@ -461,6 +478,9 @@ void plm_recover_lost(struct plim_engine *engine, int status);
 void plm_recover_refused(struct plim_engine *engine, const struct plm_shape *shape);
 // A step ran.
 void plm_recover_ran(struct plim_engine *engine);
+
+// sleep.c: falls asleep or wakes where that was asked for. True: asleep, nothing may run.
+bool plm_sleep_step(struct plim_engine *engine);
 
 void plm_ready_push(struct plim_request *request);
 void plm_ready_remove(struct plim_request *request);

@@ -13,15 +13,26 @@
 void plm_pressure_init(struct plim_engine *engine)
 {
     const struct plm_core *core = engine->core;
+    struct plm_kv_pool_stats pool;
     const uint32_t wish = core->opts.neighbours;
     const bool soft = plm_device_caps(core->device)->commit == PLM_COMMIT_SOFT;
     plm_line_init(&engine->line, &core->profile.plan,
                   wish == PLIM_NEIGHBOURS_YIELD || (wish == PLIM_NEIGHBOURS_AUTO && soft),
                   core->opts.kv_min_bytes);
+    plm_kv_pool_read(core->pool, &pool);
+    engine->line_blocks = pool.total;
+    engine->counts.validated_blocks = pool.total;
     engine->counts.limit_bytes = engine->gate.line;
 }
 
 // ---- slabs ----
+
+// The line as it lies now: what is resident, and the KV slabs that there are.
+static void show_line(struct plim_engine *engine, const struct plm_kv_pool_stats *pool)
+{
+    engine->gate.line = engine->core->profile.plan.resident + (int64_t)pool->held_bytes;
+    engine->counts.limit_bytes = engine->gate.line;
+}
 
 int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks)
 {
@@ -36,8 +47,7 @@ int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks)
         engine->counts.shrinks += before.slabs - after.slabs;
     else
         engine->counts.grows += after.slabs - before.slabs;
-    engine->gate.line = core->profile.plan.resident + (int64_t)after.held_bytes;
-    engine->counts.limit_bytes = engine->gate.line;
+    show_line(engine, &after);
     return r;
 }
 
@@ -138,7 +148,8 @@ static void shrink(struct plim_engine *engine, uint32_t blocks)
         plm_kv_pool_read(engine->core->pool, &pool);
     }
     // Who runs may finish; nobody enters meanwhile.
-    plm_sched_set_entry(engine->sched, pool.total > blocks ? PLM_ENTRY_NONE : PLM_ENTRY_ALL);
+    if (pool.total > blocks)
+        plm_sched_set_entry(engine->sched, PLM_ENTRY_NONE);
 }
 
 // ---- more ----
@@ -177,25 +188,36 @@ static void judge(struct plim_engine *engine, const struct plm_stress_reading *r
                  (long long)engine->line.target);
 }
 
-bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns)
+// Whether the pool is the line's to move: not while the engine sleeps, nor while the device is
+// lost.
+static bool may_move(const struct plim_engine *engine, bool asleep)
+{
+    return !asleep && !engine->recover.down && !engine->recover.gone &&
+           plm_device_status(engine->core->device) == PLM_OK;
+}
+
+bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
 {
     struct plm_stress_reading reading;
     struct plm_kv_pool_stats before, after;
     plm_monitor_poll(engine, now_ns);
-    if (engine->recover.down || plm_device_status(engine->core->device) != PLM_OK)
-        return false; // its slabs are gone; the step finds it
-    if (plm_monitor_take(engine, &reading))
-        judge(engine, &reading);
-    plm_kv_pool_read(engine->core->pool, &before);
-    const uint32_t size = (uint32_t)plm_line_size(&engine->line, before.total);
-    if (size == before.total) {
-        plm_sched_set_entry(engine->sched, PLM_ENTRY_ALL);
+    const bool news = plm_monitor_take(engine, &reading);
+    if (!may_move(engine, asleep))
         return false;
-    }
+    plm_kv_pool_read(engine->core->pool, &before);
+    // Others resize it, too: a wake, a device that came back, a refused submit. What they left is
+    // where the line goes on.
+    if (before.total != engine->line_blocks)
+        plm_line_restart(&engine->line, before.total);
+    else if (news)
+        judge(engine, &reading);
+    const uint32_t size = (uint32_t)plm_line_size(&engine->line, before.total);
     if (size < before.total)
         shrink(engine, size);
-    else
+    else if (size > before.total)
         grow(engine, size);
     plm_kv_pool_read(engine->core->pool, &after);
+    engine->line_blocks = after.total;
+    show_line(engine, &after);
     return after.total != before.total;
 }

@@ -122,6 +122,7 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
     m.rejected_queue = e->rejected_queue;
     m.rejected_context = e->rejected_context;
     m.draining = e->draining;
+    m.asleep = e->sleep.state == PLM_ASLEEP;
     m.foreign_bytes = e->monitor.foreign_bytes;
     m.largest_free_bytes = e->monitor.n_readings > 0 ? e->monitor.reading.F : 0;
     pthread_mutex_unlock(&e->lock);

@@ -440,11 +440,15 @@ static void watch_stall(struct plim_engine *engine, int64_t now_ns)
 
 // ---- the step ----
 
-static bool work(struct plim_engine *engine, int64_t now_ns)
+static bool work(struct plim_engine *engine, int64_t now_ns, bool asleep)
 {
     struct plm_batch batch;
     const bool arrived = take_arrivals(engine);
     time_out(engine, now_ns);
+    if (asleep) {
+        atomic_store(&engine->last_step_ns, 0);
+        return arrived;
+    }
     note_work(engine, now_ns);
     if (!plm_recover_ready(engine, now_ns))
         return engine->recover.down || arrived;
@@ -465,8 +469,9 @@ bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
     plm_door_relook(engine);
-    const bool resized = plm_pressure_step(engine, now_ns);
-    const bool worked = work(engine, now_ns);
+    const bool asleep = plm_sleep_step(engine);
+    const bool resized = plm_pressure_step(engine, now_ns, asleep);
+    const bool worked = work(engine, now_ns, asleep);
     plm_step_publish(engine);
     plm_step_bury(engine);
     return worked || resized;

@@ -155,6 +155,13 @@ void plm_line_judge(struct plm_line *line, const struct plm_stress_reading *r)
         loosen(line, budget);
 }
 
+void plm_line_restart(struct plm_line *line, int64_t blocks)
+{
+    line->target = plm_clamp_i64(blocks, 0, line->plan->blocks);
+    line->any = line->urgent = false;
+    line->stable = line->over = line->eaten = line->unmoved = 0;
+}
+
 void plm_line_settle(struct plm_line *line, int64_t blocks)
 {
     line->target = plm_clamp_i64(blocks, 0, line->plan->blocks);

@@ -45,8 +45,10 @@ void plm_line_init(struct plm_line *line, const struct plm_plan *plan, bool yiel
                    uint64_t kv_min_bytes);
 // The next reading, O and K of the same moment.
 void plm_line_judge(struct plm_line *line, const struct plm_stress_reading *reading);
-// The device gave no more than `blocks`, or should give no more for other reasons: they are the
-// target until later readings loosen it again.
+// The pool has `blocks` blocks for reasons of others: they are the target until readings from now
+// on say otherwise.
+void plm_line_restart(struct plm_line *line, int64_t blocks);
+// The device gave no more than `blocks` although there seemed to be room: the same, and later.
 void plm_line_settle(struct plm_line *line, int64_t blocks);
 // The size that a pool of `blocks` blocks should have now in whole slabs; `blocks` where it is
 // right.

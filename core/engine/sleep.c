@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sleep gives the whole KV cache back to the system, wake takes it again and proves it. Any thread
+// asks; the thread that steps does it, between two steps. A caller who steps by hand may do it in
+// place: engine.turn keeps that and a step apart.
+#include "core/base/checked.h"
+#include "core/engine/impl.h"
+
+// How long a driver may take to show what was given back to it.
+#define SETTLE_TRIES 50
+#define SETTLE_NS    INT64_C(10000000)
+
+static double seconds_since(const struct plm_core *core, int64_t from_ns)
+{
+    return (double)(plm_now(core->clock) - from_ns) * 1e-9;
+}
+
+// Under engine->lock.
+static void enter(struct plim_engine *engine, enum plm_sleep_state state)
+{
+    engine->sleep.state = state;
+    engine->state.asleep = state != PLM_AWAKE;
+    pthread_cond_broadcast(&engine->idle);
+    pthread_cond_signal(&engine->wake);
+}
+
+// ---- falling asleep ----
+
+// What was released is back at the driver when its free memory rose by as much. A neighbour may
+// have taken it meanwhile, so what lacks is said and no more.
+static void check_released(struct plm_core *core, const struct plm_stress_reading *before)
+{
+    const int64_t g = core->profile.plan.in.g;
+    struct plm_stress_reading after;
+    int64_t lacking = 0;
+    for (int i = 0; i < SETTLE_TRIES; i++) {
+        if (plm_core_read(core, &after) != PLM_OK)
+            return;
+        lacking = (before->O - after.O) - (after.F - before->F);
+        if (lacking < g)
+            return;
+        core->clock->sleep_ns(core->clock->ctx, SETTLE_NS);
+    }
+    plm_logf(&core->log, PLM_LOG_WARN,
+             "asleep, but %lld bytes that were released did not come back", (long long)lacking);
+}
+
+static void fall_asleep(struct plim_engine *engine)
+{
+    struct plm_core *core = engine->core;
+    const int64_t start = plm_now(core->clock);
+    struct plm_stress_reading before;
+    struct plm_mem_info info;
+    uint64_t released;
+    plm_core_phase(core, PLM_PHASE_SLEEP);
+    const int known = plm_core_read(core, &before);
+    plm_kv_pool_drop_cached(core->pool, UINT32_MAX);
+    plm_pressure_resize(engine, 0);
+    plm_device_empty_cache(core->device, &released, &info);
+    if (known == PLM_OK)
+        check_released(core, &before);
+    engine->counts.last_sleep_s = seconds_since(core, start);
+}
+
+// ---- waking up ----
+
+static int no_room(struct plim_engine *engine, uint32_t got, struct plm_error *err)
+{
+    const struct plm_plan *plan = &engine->core->profile.plan;
+    plm_pressure_resize(engine, 0);
+    plm_fail(err, PLM_ERR_OUT_OF_DEVICE,
+             "the device gives %u blocks of the KV cache, and the least are %lld", got,
+             (long long)engine->line.floor);
+    err->needed_bytes = engine->line.floor * plan->in.block_bytes;
+    err->limit_bytes = got * plan->in.block_bytes;
+    return PLM_ERR_OUT_OF_DEVICE;
+}
+
+// As many blocks as planned, or as the neighbours leave.
+static uint32_t wanted(struct plim_engine *engine)
+{
+    struct plm_stress_reading r;
+    const struct plm_line *line = &engine->line;
+    int64_t blocks = line->plan->blocks;
+    if (line->yields && plm_core_read(engine->core, &r) == PLM_OK) {
+        const int64_t fit = plm_line_fit(line, &r);
+        blocks = fit >= 0 ? plm_max_i64(fit, line->floor) : blocks;
+    }
+    return (uint32_t)blocks;
+}
+
+// Takes the pool, and a slab less each time that the device has no room for a validation.
+static int take_back(struct plim_engine *engine, struct plm_error *err)
+{
+    struct plm_core *core = engine->core;
+    struct plm_kv_pool_stats pool;
+    uint32_t blocks = wanted(engine);
+    int r = PLM_OK;
+    for (int attempt = 0; attempt <= PLM_PROFILE_RETRIES; attempt++) {
+        plm_core_phase(core, PLM_PHASE_RESIZE);
+        r = plm_pressure_resize(engine, blocks);
+        plm_kv_pool_read(core->pool, &pool);
+        if (r != PLM_OK && r != PLM_ERR_OUT_OF_DEVICE && r != PLM_ERR_TOO_LARGE)
+            return plm_fail(err, r, "the KV cache could not be taken again: %s", plm_strstatus(r));
+        if (pool.total < engine->line.floor)
+            return no_room(engine, pool.total, err);
+        r = plm_core_validate(core, err);
+        if (r != PLM_ERR_OUT_OF_DEVICE)
+            break;
+        blocks = pool.total > pool.slab_blocks ? pool.total - pool.slab_blocks : 0;
+    }
+    return r;
+}
+
+static int wake_up(struct plim_engine *engine, struct plm_error *err)
+{
+    struct plm_core *core = engine->core;
+    const int64_t start = plm_now(core->clock);
+    struct plm_kv_pool_stats pool;
+    // The host budget is for requests: theirs must not stand in the way of the validation.
+    plm_host_set_limit(core->host, 0);
+    const int r = take_back(engine, err);
+    plm_host_set_limit(core->host, core->profile.plan.host_limit);
+    if (r != PLM_OK && r != PLM_ERR_LOST)
+        plm_pressure_resize(engine, 0);
+    plm_core_phase(core, r == PLM_OK || r == PLM_ERR_LOST ? PLM_PHASE_SERVE : PLM_PHASE_SLEEP);
+    plm_kv_pool_read(core->pool, &pool);
+    if (r != PLM_OK)
+        return r;
+    engine->counts.validated_blocks = pool.total;
+    engine->counts.last_wake_s = seconds_since(core, start);
+    return PLM_OK;
+}
+
+// ---- between steps ----
+
+// Whether no request is under way; those in the queue may sleep, too.
+static bool at_rest(const struct plim_engine *engine)
+{
+    struct plm_sched_stats s;
+    plm_sched_read(engine->sched, &s);
+    return s.running + s.paused + s.followers == 0 && !engine->recover.down;
+}
+
+bool plm_sleep_step(struct plim_engine *engine)
+{
+    struct plm_sleep *s = &engine->sleep;
+    pthread_mutex_lock(&engine->lock);
+    if (s->state == PLM_DROWSY && at_rest(engine))
+        enter(engine, PLM_FALLING_ASLEEP);
+    const enum plm_sleep_state state = s->state;
+    pthread_mutex_unlock(&engine->lock);
+    if (state == PLM_AWAKE || state == PLM_DROWSY) {
+        plm_sched_set_entry(engine->sched, state == PLM_DROWSY ? PLM_ENTRY_BEGUN : PLM_ENTRY_ALL);
+        return false;
+    }
+    enum plm_sleep_state next = PLM_ASLEEP;
+    struct plm_error why = {0};
+    int r = PLM_OK;
+    if (state == PLM_FALLING_ASLEEP) {
+        fall_asleep(engine);
+    } else if (state == PLM_WAKING) {
+        r = wake_up(engine, &why);
+        // A lost device is for the next step to bring back, and that is not done asleep.
+        next = r == PLM_OK || r == PLM_ERR_LOST ? PLM_AWAKE : PLM_ASLEEP;
+    }
+    plm_step_publish(engine);
+    pthread_mutex_lock(&engine->lock);
+    if (state == PLM_WAKING) {
+        s->wake_status = r;
+        s->wake_error = why;
+    }
+    if (next != state)
+        enter(engine, next);
+    pthread_mutex_unlock(&engine->lock);
+    return next != PLM_AWAKE;
+}
+
+// ---- the callers ----
+
+// Waits until the state is none of the two or the time is over; holds engine->lock.
+static void wait_while(struct plim_engine *engine, enum plm_sleep_state a, enum plm_sleep_state b,
+                       int64_t timeout_ms)
+{
+    const struct timespec until =
+        plm_deadline(engine->core->clock, plm_clamp_i64(timeout_ms, 0, PLM_WAIT_MS_MAX));
+    int r = 0;
+    while ((engine->sleep.state == a || engine->sleep.state == b) && r == 0)
+        r = timeout_ms < 0 ? pthread_cond_wait(&engine->idle, &engine->lock)
+                           : pthread_cond_timedwait(&engine->idle, &engine->lock, &until);
+}
+
+// Who steps by hand may be the one who asks.
+static void do_in_place(struct plim_engine *engine)
+{
+    if (!engine->manual)
+        return;
+    pthread_mutex_lock(&engine->turn);
+    plm_sleep_step(engine);
+    pthread_mutex_unlock(&engine->turn);
+}
+
+int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
+{
+    if (engine == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
+    pthread_mutex_lock(&engine->lock);
+    wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
+    if (engine->sleep.state == PLM_AWAKE)
+        enter(engine, PLM_DROWSY);
+    pthread_mutex_unlock(&engine->lock);
+    do_in_place(engine);
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->manual || timeout_ms != 0)
+        wait_while(engine, PLM_DROWSY, PLM_FALLING_ASLEEP, timeout_ms);
+    // What has begun to give slabs back ends with that.
+    wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
+    const bool asleep = engine->sleep.state == PLM_ASLEEP;
+    if (engine->sleep.state == PLM_DROWSY)
+        enter(engine, PLM_AWAKE);
+    pthread_mutex_unlock(&engine->lock);
+    if (asleep)
+        return PLIM_OK;
+    return plm_error_set(err, PLIM_ERR_TIMEOUT, NULL,
+                         "requests were still running after %lld ms; the engine is awake",
+                         (long long)timeout_ms);
+}
+
+int plim_engine_wake(plim_engine *engine, plim_error *err)
+{
+    if (engine == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
+    pthread_mutex_lock(&engine->lock);
+    wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
+    if (engine->sleep.state == PLM_DROWSY) // somebody changed their mind
+        enter(engine, PLM_AWAKE);
+    if (engine->sleep.state == PLM_AWAKE) {
+        pthread_mutex_unlock(&engine->lock);
+        return PLIM_OK;
+    }
+    enter(engine, PLM_WAKING);
+    pthread_mutex_unlock(&engine->lock);
+    do_in_place(engine);
+    pthread_mutex_lock(&engine->lock);
+    wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
+    const int r = engine->sleep.wake_status;
+    const struct plm_error why = engine->sleep.wake_error;
+    pthread_mutex_unlock(&engine->lock);
+    return r == PLM_OK ? PLIM_OK : plm_error_out(err, r, &why);
+}
