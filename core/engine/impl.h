@@ -342,9 +342,10 @@ struct plim_engine {
     struct plm_gate gate;
     struct plm_admit_limits limits;
     struct plm_line line;
-    uint32_t line_blocks; // of the pool as the line left it
-    bool disagrees;       // ledger and driver did at the last reading
-    struct plm_buf text;  // of one token
+    uint32_t line_blocks;  // of the pool as the line left it
+    uint64_t moved_blocks; // by evacuations
+    bool disagrees;        // ledger and driver did at the last reading
+    struct plm_buf text;   // of one token
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks

@@ -89,6 +89,7 @@ static void evacuate(struct plim_engine *engine)
         }
         plm_kv_pool_move(core->pool, moves, n);
         plm_sched_moved(engine->sched, moves, n);
+        engine->moved_blocks += n;
     }
 }
 

@@ -1,0 +1,672 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine on a simulated device whose neighbours take and give memory, under a virtual clock: the
+// KV cache yields or holds, keeps its floor, comes back, sleeps and wakes, and no request notices
+// anything but time. Where texts are compared, the device computes for real.
+#include <check.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cpu/cpu.h"
+#include "backends/sim/sim.h"
+#include "core/engine/impl.h"
+
+#ifndef TEST_MODELS
+#error "the build names the folder of the tiny models"
+#endif
+
+#define MIB   (INT64_C(1) << 20)
+#define SLABS 12u
+
+struct rig {
+    struct plm_sim_clock clock;
+    struct plm_clock source;
+    struct plm_sim_world world;
+    struct plm_sim_opts sim;
+    struct plm_sim_event event; // to be set while the engine runs
+    struct plm_engine_env env;
+    plim_engine_opts opts;
+    char path[512];
+    plim_engine *engine;
+    plim_error err;
+    uint32_t blocks; // planned
+};
+
+static void rig_init(struct rig *rig, enum plim_neighbours mode)
+{
+    memset(rig, 0, sizeof(*rig));
+    rig->event = (struct plm_sim_event){.when = PLM_SIM_AT_ALLOC, .at = UINT64_MAX};
+    plm_sim_clock_init(&rig->clock);
+    rig->source = plm_sim_clock_source(&rig->clock);
+    rig->sim = (struct plm_sim_opts){.world = &rig->world,
+                                     .capacity_bytes = 1024 * MIB,
+                                     .granularity_bytes = 64 * 1024,
+                                     .context_bytes = 20 * MIB,
+                                     .commit = PLM_COMMIT_HARD,
+                                     .events = &rig->event,
+                                     .n_events = 1,
+                                     .submit_ns = 1000000};
+    snprintf(rig->path, sizeof(rig->path), "%s/llama-tied-q4_1.gguf", TEST_MODELS);
+    plim_engine_opts_init(&rig->opts);
+    rig->opts.model_path = rig->path;
+    rig->opts.threads = 1;
+    rig->opts.ctx_size = 512;
+    rig->opts.batch_max_tokens = 512;
+    rig->opts.max_sequences = 8;
+    rig->opts.manual_step = 1;
+    rig->opts.neighbours = mode;
+    rig->opts.queue_timeout_ms = 0;
+}
+
+static int rig_start(struct rig *rig)
+{
+    rig->env = (struct plm_engine_env){.host = plm_host_create(0),
+                                       .clock = &rig->source,
+                                       .backend = &plm_sim_backend,
+                                       .backend_opts = &rig->sim,
+                                       .seed = 5};
+    plim_engine_opts read;
+    int r = plm_opts_read(&rig->opts, &read, &rig->err);
+    if (r == PLM_OK)
+        r = plm_engine_create_in(&rig->env, &read, &rig->engine, &rig->err);
+    if (r != PLM_OK)
+        plm_host_destroy(rig->env.host);
+    else
+        rig->blocks = (uint32_t)rig->engine->core->profile.plan.blocks;
+    return r;
+}
+
+// A pool of SLABS slabs of 2 MiB.
+static void start(struct rig *rig)
+{
+    struct plm_kv_pool_stats pool;
+    rig->opts.max_total_tokens = 16; // to learn what a block takes
+    rig->opts.max_sequences = 1;
+    ck_assert_int_eq(rig_start(rig), PLM_OK);
+    plm_kv_pool_read(rig->engine->core->pool, &pool);
+    plim_engine_free(rig->engine);
+    memset(&rig->world, 0, sizeof(rig->world));
+    plm_sim_clock_init(&rig->clock);
+    rig->opts.max_sequences = 8;
+    rig->opts.max_total_tokens = 2 * MIB / pool.block_bytes * SLABS * PLM_KV_BLOCK_TOKENS;
+    if (rig_start(rig) != PLM_OK)
+        ck_abort_msg("%s", rig->err.message);
+    plm_kv_pool_read(rig->engine->core->pool, &pool);
+    ck_assert_uint_eq(pool.slabs, SLABS);
+}
+
+static plim_metrics metrics(const struct rig *rig)
+{
+    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_engine_metrics(rig->engine, &m);
+    ck_assert_uint_eq(m.allocations_in_step, 0);
+    ck_assert_uint_eq(m.ledger_mismatches, 0);
+    ck_assert_uint_eq(m.blocks_used + m.blocks_cached + m.blocks_free, m.blocks_total);
+    ck_assert_int_le(m.used_bytes, m.limit_bytes);
+    return m;
+}
+
+static int64_t free_bytes(const struct rig *rig)
+{
+    return (int64_t)(rig->sim.capacity_bytes - rig->world.taken_bytes - rig->world.driver_bytes -
+                     rig->world.foreign_bytes);
+}
+
+// The neighbour leaves so much free.
+static void leave(struct rig *rig, int64_t bytes)
+{
+    rig->world.foreign_bytes = rig->sim.capacity_bytes - rig->world.taken_bytes -
+                               rig->world.driver_bytes - (uint64_t)bytes;
+}
+
+static void seconds(struct rig *rig, int n)
+{
+    while (n-- > 0) {
+        bool worked = true;
+        plm_sim_clock_advance(&rig->clock, 1000000000);
+        // As the engine's thread does: on, as long as there is something to do.
+        for (int i = 0; worked && i < 50; i++)
+            ck_assert_int_eq(plim_engine_step(rig->engine, &worked), PLIM_OK);
+    }
+}
+
+// ---- requests ----
+
+static int32_t prompt[512];
+
+static plim_request *submit_to(plim_engine *engine, uint32_t n_prompt, uint32_t max_tokens,
+                               uint32_t seed, plim_error *err)
+{
+    plim_request_opts q;
+    plim_request *request = NULL;
+    plim_error unheard;
+    for (uint32_t i = 0; i < 512; i++)
+        prompt[i] = (int32_t)((i * 31 + seed * 17 + i * i % 7) % 250);
+    plim_request_opts_init(&q);
+    q.tokens = prompt;
+    q.n_tokens = n_prompt;
+    q.max_tokens = max_tokens;
+    q.ignore_eos = 1;
+    q.has_seed = 1;
+    q.seed = seed;
+    err = err != NULL ? err : &unheard;
+    int r = plim_request_submit(engine, &q, &request, err);
+    ck_assert_int_eq(r, request != NULL ? PLIM_OK : err->status);
+    return request;
+}
+
+struct answer {
+    uint32_t n;
+    int32_t tokens[512];
+    bool done;
+    int status;
+};
+
+static void collect(plim_request *request, struct answer *a)
+{
+    plim_event e = {.struct_size = sizeof(e)};
+    while (plim_request_next(request, 0, &e) == PLIM_OK) {
+        if (e.type == PLIM_EVENT_TOKEN)
+            a->tokens[a->n++] = e.token;
+        a->done = a->done || e.type == PLIM_EVENT_DONE;
+        if (e.type == PLIM_EVENT_DONE)
+            a->status = e.status;
+    }
+}
+
+// ---- hold ----
+
+START_TEST(hold_keeps_what_the_plan_holds)
+{
+    struct rig rig;
+    char json[16384];
+    size_t need;
+    rig_init(&rig, PLIM_NEIGHBOURS_AUTO); // the device commits hard
+    start(&rig);
+    const plim_metrics before = metrics(&rig);
+    ck_assert_int_eq(before.limit_bytes, rig.engine->core->profile.plan.line);
+    leave(&rig, 0);
+    seconds(&rig, 5);
+    plim_metrics m = metrics(&rig);
+    ck_assert_uint_eq(m.blocks_total, rig.blocks);
+    ck_assert_uint_eq(m.shrinks, 0);
+    ck_assert_int_eq(m.limit_bytes, before.limit_bytes);
+    ck_assert_int_eq(m.largest_free_bytes, 0);
+    ck_assert_int_ge(m.foreign_bytes, (int64_t)rig.world.foreign_bytes);
+    // Said once, with what changed.
+    ck_assert_int_eq(plim_engine_memory_json(rig.engine, json, sizeof(json), &need), PLIM_OK);
+    const char *events = strstr(json, "\"neighbours\":[{");
+    ck_assert_ptr_nonnull(events);
+    ck_assert_ptr_null(strstr(events + 20, "\"change_bytes\"") != NULL
+                           ? strstr(strstr(events + 20, "\"change_bytes\"") + 1, "\"change_bytes\"")
+                           : NULL);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+// ---- yield ----
+
+START_TEST(yield_gives_what_the_margin_lacks_and_takes_it_back)
+{
+    struct rig rig;
+    rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
+    start(&rig);
+    const struct plm_plan *plan = &rig.engine->core->profile.plan;
+    seconds(&rig, 5);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, rig.blocks);
+    leave(&rig, plan->margin - 12 * MIB);
+    seconds(&rig, 1);
+    plim_metrics m = metrics(&rig);
+    ck_assert_uint_lt(m.blocks_total, rig.blocks);
+    ck_assert_int_ge(free_bytes(&rig), plan->margin);
+    ck_assert_int_lt(free_bytes(&rig), plan->margin + 4 * MIB);
+    ck_assert_int_eq(m.limit_bytes, m.used_bytes);
+    ck_assert_uint_gt(m.shrinks, 0);
+    const uint64_t low = m.blocks_total;
+    seconds(&rig, 10);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, low);
+    // The floor: the blocks of one request, in whole slabs.
+    for (int i = 0; i < 10; i++) {
+        leave(&rig, 0);
+        seconds(&rig, 1);
+    }
+    m = metrics(&rig);
+    ck_assert_uint_ge(m.blocks_total, 32);
+    ck_assert_uint_le(m.blocks_total, rig.blocks / SLABS);
+    // One of the whole context still finishes; one beyond the pool of now, but not of the plan, is
+    // told to come later; one beyond the plan, never.
+    plim_error err;
+    struct answer a = {0};
+    plim_request *request = submit_to(rig.engine, 400, 112, 1, NULL);
+    ck_assert_ptr_nonnull(request);
+    for (int i = 0; i < 200 && !a.done; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(request, &a);
+    }
+    ck_assert_int_eq(a.status, PLIM_OK);
+    ck_assert_uint_eq(a.n, 112);
+    plim_request_free(request);
+    ck_assert_ptr_null(submit_to(rig.engine, 400, 200, 1, &err));
+    ck_assert_int_eq(err.status, PLIM_ERR_CONTEXT);
+    // Relief comes back after readings that agree, to the whole plan.
+    rig.world.foreign_bytes = 0;
+    seconds(&rig, 2);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, m.blocks_total);
+    seconds(&rig, 20);
+    m = metrics(&rig);
+    ck_assert_uint_eq(m.blocks_total, rig.blocks);
+    ck_assert_uint_ge(m.grows, SLABS - 1);
+    ck_assert_int_eq(m.limit_bytes, plan->line);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+START_TEST(a_refused_slab_means_stay)
+{
+    struct rig rig;
+    struct answer a = {0};
+    rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
+    start(&rig);
+    leave(&rig, rig.engine->core->profile.plan.margin - 20 * MIB);
+    seconds(&rig, 1);
+    const uint64_t low = metrics(&rig).blocks_total;
+    // There seems to be room, but the driver gives none.
+    rig.world.foreign_bytes = 0;
+    rig.event = (struct plm_sim_event){.when = PLM_SIM_AT_ALLOC,
+                                       .at = rig.world.allocs + 1,
+                                       .what = PLM_SIM_FAIL_ALLOCS,
+                                       .value = 3};
+    plim_request *request = submit_to(rig.engine, 100, 50, 1, NULL);
+    for (int i = 0; i < 12; i++) {
+        plm_sim_clock_advance(&rig.clock, 1000000000);
+        plim_engine_step(rig.engine, NULL);
+        collect(request, &a);
+        if (i < 8)
+            ck_assert_uint_eq(metrics(&rig).blocks_total, low);
+    }
+    ck_assert_uint_gt(rig.world.allocs, rig.event.at);
+    for (int i = 0; i < 100 && !a.done; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(request, &a);
+    }
+    ck_assert_int_eq(a.status, PLIM_OK);
+    plim_request_free(request);
+    seconds(&rig, 60);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, rig.blocks);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+START_TEST(lies_move_nothing_up)
+{
+    static const enum plm_sim_lie lies[] = {PLM_SIM_STALE,       PLM_SIM_FREE_ABOVE_TOTAL,
+                                            PLM_SIM_ALL_ZERO,    PLM_SIM_USE_ABOVE_TOTAL,
+                                            PLM_SIM_QUERY_FAILS, PLM_SIM_OSCILLATE};
+    struct rig rig;
+    rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
+    start(&rig);
+    const int64_t margin = rig.engine->core->profile.plan.margin;
+    leave(&rig, margin - 12 * MIB);
+    seconds(&rig, 1);
+    const uint64_t low = metrics(&rig).blocks_total;
+    // Of the truth, nothing speaks for more; a lie about free memory does.
+    rig.event = (struct plm_sim_event){.when = PLM_SIM_AT_QUERY,
+                                       .at = rig.world.queries + 1,
+                                       .what = PLM_SIM_LIE,
+                                       .lie = lies[_i]};
+    if (lies[_i] == PLM_SIM_OSCILLATE)
+        leave(&rig, 300 * MIB);
+    for (int i = 0; i < 60; i++) {
+        seconds(&rig, 1);
+        ck_assert_uint_le(metrics(&rig).blocks_total, low);
+        ck_assert_uint_ge(metrics(&rig).blocks_total, 32);
+    }
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+// ---- texts ----
+
+#define REQUESTS 12u
+#define OUTPUT   130u
+
+static void run_all(struct rig *rig, bool squeeze, struct answer *answers)
+{
+    plim_request *requests[REQUESTS];
+    uint32_t done = 0, turn = 0;
+    memset(answers, 0, REQUESTS * sizeof(*answers));
+    const int64_t margin = rig->engine->core->profile.plan.margin;
+    // Cached prompts fill the pool first, so that what runs lies everywhere.
+    for (uint32_t i = 0; i < rig->blocks / 31 + 1; i++) {
+        plim_request *filler = submit_to(rig->engine, 497, 1, 100 + i, NULL);
+        struct answer a = {0};
+        for (int k = 0; k < 50 && !a.done; k++) {
+            plim_engine_step(rig->engine, NULL);
+            collect(filler, &a);
+        }
+        ck_assert_int_eq(a.status, PLIM_OK);
+        plim_request_free(filler);
+    }
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        requests[i] = submit_to(rig->engine, 40 + 30 * i, OUTPUT, i, NULL);
+    for (int step = 0; step < 20000 && done < REQUESTS; step++) {
+        if (squeeze && step % 10 == 0) { // in, out, half, out ...
+            turn++;
+            leave(rig, turn % 2 == 0 ? 600 * MIB : turn % 4 == 1 ? 0 : margin - 15 * MIB);
+            if (turn % 4 == 0)
+                seconds(rig, 4);
+        }
+        if (squeeze)
+            plm_sim_clock_advance(&rig->clock, 500000000);
+        plim_engine_step(rig->engine, NULL);
+        metrics(rig);
+        done = 0;
+        for (uint32_t i = 0; i < REQUESTS; i++) {
+            collect(requests[i], &answers[i]);
+            done += answers[i].done;
+        }
+    }
+    ck_assert_uint_eq(done, REQUESTS);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        ck_assert_int_eq(answers[i].status, PLIM_OK);
+        ck_assert_uint_eq(answers[i].n, OUTPUT);
+        plim_request_free(requests[i]);
+    }
+}
+
+START_TEST(a_squeezed_cache_does_not_show_in_the_text)
+{
+    static struct answer want[REQUESTS], got[REQUESTS];
+    struct rig rig;
+    rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
+    rig.sim.inner = &plm_cpu_backend;
+    rig.opts.kv_f32 = 1;
+    start(&rig);
+    run_all(&rig, false, want);
+    ck_assert_uint_eq(metrics(&rig).shrinks, 0);
+    plim_engine_free(rig.engine);
+
+    rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
+    rig.sim.inner = &plm_cpu_backend;
+    rig.opts.kv_f32 = 1;
+    start(&rig);
+    run_all(&rig, true, got);
+    const plim_metrics m = metrics(&rig);
+    ck_assert_uint_ge(m.shrinks, 2 * SLABS - 4);
+    ck_assert_uint_gt(m.grows, SLABS / 2);
+    ck_assert_uint_gt(rig.engine->moved_blocks, 100);
+    ck_assert_uint_gt(m.preemptions, 0);
+    plim_engine_free(rig.engine);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        ck_assert_uint_eq(got[i].n, want[i].n);
+        ck_assert_int_eq(memcmp(got[i].tokens, want[i].tokens, sizeof(want[i].tokens)), 0);
+    }
+}
+END_TEST
+
+// ---- sleep and wake ----
+
+START_TEST(fifty_nights_make_the_same_plan)
+{
+    struct rig rig;
+    char first[16384], again[16384];
+    size_t need;
+    rig_init(&rig, _i == 0 ? PLIM_NEIGHBOURS_HOLD : PLIM_NEIGHBOURS_YIELD);
+    start(&rig);
+    const int64_t awake = free_bytes(&rig);
+    for (int i = 0; i < 50; i++) {
+        ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &rig.err), PLIM_OK);
+        ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &rig.err), PLIM_OK);
+        plim_metrics m = metrics(&rig);
+        ck_assert(m.asleep);
+        ck_assert_uint_eq(m.blocks_total, 0);
+        // Seen at the driver.
+        ck_assert_int_ge(free_bytes(&rig) - awake, (int64_t)SLABS * 2 * MIB);
+        seconds(&rig, 5);
+        ck_assert_uint_eq(metrics(&rig).blocks_total, 0);
+        ck_assert_int_eq(plim_engine_wake(rig.engine, &rig.err), PLIM_OK);
+        ck_assert_int_eq(plim_engine_wake(rig.engine, &rig.err), PLIM_OK);
+        m = metrics(&rig);
+        ck_assert(!m.asleep);
+        ck_assert_uint_eq(m.blocks_total, rig.blocks);
+        ck_assert_uint_eq(m.validated_blocks, rig.blocks);
+        ck_assert_int_eq(free_bytes(&rig), awake);
+        ck_assert(m.last_wake_s > 0);
+        ck_assert_int_eq(
+            plim_engine_plan_json(rig.engine, i == 0 ? first : again, sizeof(first), &need),
+            PLIM_OK);
+        // The plan itself; beside it, the report counts peaks.
+        if (i > 0)
+            ck_assert_int_eq(strncmp(first, again, (size_t)(strstr(first, "phase_peaks") - first)),
+                             0);
+        struct answer a = {0};
+        plim_request *request = submit_to(rig.engine, 50, 5, 1, NULL);
+        for (int k = 0; k < 20 && !a.done; k++) {
+            plim_engine_step(rig.engine, NULL);
+            collect(request, &a);
+        }
+        ck_assert_int_eq(a.status, PLIM_OK);
+        plim_request_free(request);
+    }
+    const plim_metrics m = metrics(&rig);
+    ck_assert_uint_eq(m.shrinks, 50 * SLABS);
+    ck_assert_uint_eq(m.grows, 50 * SLABS);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+START_TEST(who_comes_to_a_sleeper_waits_or_is_told)
+{
+    struct rig rig;
+    plim_error err;
+    struct answer running = {0}, queued = {0};
+    rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+    rig.opts.max_sequences = 8;
+    start(&rig);
+    plim_request *first[9];
+    for (uint32_t i = 0; i < 9; i++) // one more than runs at once
+        first[i] = submit_to(rig.engine, 30, 40, i, NULL);
+    for (int i = 0; i < 3; i++)
+        plim_engine_step(rig.engine, NULL);
+    ck_assert_uint_eq(metrics(&rig).running, 8);
+    // Not while they run, and nothing has changed by the try.
+    ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &err), PLIM_ERR_TIMEOUT);
+    ck_assert(!metrics(&rig).asleep);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (i > 0)
+            plim_request_free(first[i]); // leaves
+    }
+    for (int i = 0; i < 100 && !running.done; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(first[0], &running);
+    }
+    ck_assert_int_eq(running.status, PLIM_OK);
+    plim_request_free(first[8]);
+    plim_engine_step(rig.engine, NULL);
+    plim_request *waits = submit_to(rig.engine, 30, 10, 50, NULL); // in the inbox
+    ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &err), PLIM_OK);
+    ck_assert_ptr_null(submit_to(rig.engine, 30, 10, 51, &err));
+    ck_assert_int_eq(err.status, PLIM_ERR_NOMEM_NOW);
+    ck_assert_str_eq(err.term, "asleep");
+    ck_assert_int_ge(err.retry_after_s, 1);
+    ck_assert_ptr_null(submit_to(rig.engine, 500, 100, 51, &err)); // never, asleep or not
+    ck_assert_int_eq(err.status, PLIM_ERR_CONTEXT);
+    for (int i = 0; i < 2000; i++) { // a long night is no stall
+        plm_sim_clock_advance(&rig.clock, 1000000000);
+        plim_engine_step(rig.engine, NULL);
+        collect(waits, &queued);
+        ck_assert(!queued.done && queued.n == 0);
+    }
+    ck_assert_int_eq(plim_engine_wake(rig.engine, &err), PLIM_OK);
+    for (int i = 0; i < 100 && !queued.done; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(waits, &queued);
+    }
+    ck_assert_int_eq(queued.status, PLIM_OK);
+    ck_assert_uint_eq(queued.n, 10);
+    ck_assert_uint_eq(metrics(&rig).stalls, 0);
+    plim_request_free(waits);
+    plim_request_free(first[0]);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+START_TEST(a_wake_takes_what_there_is_or_sleeps_on)
+{
+    struct rig rig;
+    plim_error err;
+    rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+    start(&rig);
+    ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &err), PLIM_OK);
+    leave(&rig, MIB); // less than a slab
+    ck_assert_int_eq(plim_engine_wake(rig.engine, &err), PLIM_ERR_OUT_OF_DEVICE);
+    ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
+    plim_metrics m = metrics(&rig);
+    ck_assert(m.asleep);
+    ck_assert_uint_eq(m.blocks_total, 0);
+    leave(&rig, 7 * MIB);
+    ck_assert_int_eq(plim_engine_wake(rig.engine, &err), PLIM_OK);
+    m = metrics(&rig);
+    ck_assert(!m.asleep);
+    ck_assert_uint_eq(m.blocks_total, rig.blocks / SLABS * 3);
+    seconds(&rig, 10);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, rig.blocks / SLABS * 3);
+    rig.world.foreign_bytes = 0;
+    seconds(&rig, 30);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, rig.blocks);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+// ---- the ledger and the driver ----
+
+struct taker {
+    struct rig *rig;
+    uint64_t bytes;
+};
+
+static void take_at_validate(void *ctx, const plim_progress *p)
+{
+    struct taker *t = ctx;
+    if (strcmp(p->stage, "resize") == 0 && p->done == 1)
+        t->rig->world.driver_bytes += t->bytes;
+}
+
+START_TEST(what_the_ledger_does_not_know_fails_the_start)
+{
+    struct rig rig;
+    struct taker taker = {.rig = &rig};
+    rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+    rig.opts.progress = take_at_validate;
+    rig.opts.progress_ctx = &taker;
+    taker.bytes = 20 * MIB; // drivers take that much
+    ck_assert_int_eq(rig_start(&rig), PLM_OK);
+    plim_engine_free(rig.engine);
+    memset(&rig.world, 0, sizeof(rig.world));
+    taker.bytes = 200 * MIB;
+    ck_assert_int_eq(rig_start(&rig), PLM_ERR_INTERNAL);
+    ck_assert_int_gt(rig.err.needed_bytes, rig.err.limit_bytes + 160 * MIB);
+    ck_assert_ptr_nonnull(strstr(rig.err.message, "ledger"));
+    // Where the driver can not tell whose bytes they are, they are a neighbour's.
+    memset(&rig.world, 0, sizeof(rig.world));
+    rig.sim.hides_process_use = true;
+    ck_assert_int_eq(rig_start(&rig), PLM_OK);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+START_TEST(what_it_does_not_know_later_is_counted)
+{
+    struct rig rig;
+    plim_metrics m = {.struct_size = sizeof(m)};
+    rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+    start(&rig);
+    for (int i = 0; i < 2; i++) {
+        rig.world.driver_bytes += 200 * MIB;
+        seconds(&rig, 5);
+        plim_engine_metrics(rig.engine, &m);
+        ck_assert_uint_eq(m.ledger_mismatches, (uint64_t)i + 1);
+        rig.world.driver_bytes -= 200 * MIB;
+        seconds(&rig, 5);
+    }
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+// ---- with threads, on the machine itself ----
+
+static void *sleep_long(void *arg)
+{
+    static plim_error err;
+    return (void *)(intptr_t)plim_engine_sleep(arg, 60000, &err);
+}
+
+START_TEST(an_engine_of_its_own_thread_sleeps_and_wakes)
+{
+    struct rig rig;
+    plim_engine *engine = NULL;
+    pthread_t sleeper;
+    void *result;
+    struct answer a = {0};
+    rig_init(&rig, PLIM_NEIGHBOURS_AUTO); // the CPU's memory can be taken: yield
+    rig.opts.manual_step = 0;
+    rig.opts.monitor_ms = 5;
+    rig.opts.memory_limit_bytes = 512 * MIB;
+    ck_assert_int_eq(plim_engine_create(&rig.opts, &engine, &rig.err), PLIM_OK);
+    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_engine_metrics(engine, &m);
+    const uint64_t blocks = m.blocks_total;
+    for (int i = 0; i < 3; i++) {
+        plim_request *request = submit_to(engine, 100, 300, (uint32_t)i, NULL);
+        plim_event e = {.struct_size = sizeof(e)};
+        ck_assert_int_eq(plim_request_next(request, 60000, &e), PLIM_OK); // it has begun
+        ck_assert_int_eq(pthread_create(&sleeper, NULL, sleep_long, engine), 0);
+        memset(&a, 0, sizeof(a));
+        while (!a.done) {
+            while (plim_request_next(request, 60000, &e) == PLIM_OK && e.type != PLIM_EVENT_DONE)
+                a.n += e.type == PLIM_EVENT_TOKEN;
+            a.done = true;
+        }
+        ck_assert_uint_eq(a.n, 300); // sleep waited for it
+        pthread_join(sleeper, &result);
+        ck_assert_int_eq((int)(intptr_t)result, PLIM_OK);
+        plim_engine_metrics(engine, &m);
+        ck_assert(m.asleep);
+        ck_assert_uint_eq(m.blocks_total, 0);
+        ck_assert_int_eq(plim_engine_wake(engine, &rig.err), PLIM_OK);
+        plim_request_free(request);
+    }
+    usleep(100000); // some readings of an idle engine on a busy machine
+    plim_engine_metrics(engine, &m);
+    ck_assert_uint_eq(m.blocks_total, blocks);
+    ck_assert_int_gt(m.largest_free_bytes, 0);
+    ck_assert_uint_gt(m.foreign_bytes, 0);
+    plim_engine_free(engine);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("neighbours");
+    TCase *tc = tcase_create("all");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, hold_keeps_what_the_plan_holds);
+    tcase_add_test(tc, yield_gives_what_the_margin_lacks_and_takes_it_back);
+    tcase_add_test(tc, a_refused_slab_means_stay);
+    tcase_add_loop_test(tc, lies_move_nothing_up, 0, 6);
+    tcase_add_test(tc, a_squeezed_cache_does_not_show_in_the_text);
+    tcase_add_loop_test(tc, fifty_nights_make_the_same_plan, 0, 2);
+    tcase_add_test(tc, who_comes_to_a_sleeper_waits_or_is_told);
+    tcase_add_test(tc, a_wake_takes_what_there_is_or_sleeps_on);
+    tcase_add_test(tc, what_the_ledger_does_not_know_fails_the_start);
+    tcase_add_test(tc, what_it_does_not_know_later_is_counted);
+    tcase_add_test(tc, an_engine_of_its_own_thread_sleeps_and_wakes);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
