@@ -83,13 +83,14 @@ static void start(struct rig *rig)
 {
     struct plm_kv_pool_stats pool;
     rig->opts.max_total_tokens = 16; // to learn what a block takes
+    const uint32_t max_sequences = rig->opts.max_sequences;
     rig->opts.max_sequences = 1;
     ck_assert_int_eq(rig_start(rig), PLM_OK);
     plm_kv_pool_read(rig->engine->core->pool, &pool);
     plim_engine_free(rig->engine);
     memset(&rig->world, 0, sizeof(rig->world));
     plm_sim_clock_init(&rig->clock);
-    rig->opts.max_sequences = 8;
+    rig->opts.max_sequences = max_sequences;
     rig->opts.max_total_tokens = 2 * MIB / pool.block_bytes * SLABS * PLM_KV_BLOCK_TOKENS;
     if (rig_start(rig) != PLM_OK)
         ck_abort_msg("%s", rig->err.message);
@@ -329,7 +330,7 @@ END_TEST
 
 // ---- texts ----
 
-#define REQUESTS 12u
+#define REQUESTS 20u
 #define OUTPUT   130u
 
 static void run_all(struct rig *rig, bool squeeze, struct answer *answers)
@@ -350,7 +351,7 @@ static void run_all(struct rig *rig, bool squeeze, struct answer *answers)
         plim_request_free(filler);
     }
     for (uint32_t i = 0; i < REQUESTS; i++)
-        requests[i] = submit_to(rig->engine, 40 + 30 * i, OUTPUT, i, NULL);
+        requests[i] = submit_to(rig->engine, 300 - 10 * i, OUTPUT, i, NULL);
     for (int step = 0; step < 20000 && done < REQUESTS; step++) {
         if (squeeze && step % 10 == 0) { // in, out, half, out ...
             turn++;
@@ -383,6 +384,7 @@ START_TEST(a_squeezed_cache_does_not_show_in_the_text)
     rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
     rig.sim.inner = &plm_cpu_backend;
     rig.opts.kv_f32 = 1;
+    rig.opts.max_sequences = 16; // more than the floor holds
     start(&rig);
     run_all(&rig, false, want);
     ck_assert_uint_eq(metrics(&rig).shrinks, 0);
@@ -391,6 +393,7 @@ START_TEST(a_squeezed_cache_does_not_show_in_the_text)
     rig_init(&rig, PLIM_NEIGHBOURS_YIELD);
     rig.sim.inner = &plm_cpu_backend;
     rig.opts.kv_f32 = 1;
+    rig.opts.max_sequences = 16; // more than the floor holds
     start(&rig);
     run_all(&rig, true, got);
     const plim_metrics m = metrics(&rig);
@@ -463,7 +466,6 @@ START_TEST(who_comes_to_a_sleeper_waits_or_is_told)
     plim_error err;
     struct answer running = {0}, queued = {0};
     rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
-    rig.opts.max_sequences = 8;
     start(&rig);
     plim_request *first[9];
     for (uint32_t i = 0; i < 9; i++) // one more than runs at once
