@@ -119,10 +119,10 @@ struct plm_profile_opts {
     const struct plm_profile *certified;
 };
 
-// Rows x context of a chunk at full context where host_pays: 512 rows at 8,192. Beyond it a start
+// Rows x context of a chunk at full context where host_pays: 128 rows at 8,192. Beyond it a start
 // would take minutes, and the same buffers are met at full rows by PREFILL and at full context
 // here.
-#define PLM_PROFILE_WORK (INT64_C(1) << 22)
+#define PLM_PROFILE_WORK (INT64_C(1) << 20)
 
 #define PLM_PROFILE_RETRIES 3  // 4 attempts
 #define PLM_PROFILE_READS   50 // tries for two equal readings

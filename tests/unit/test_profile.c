@@ -358,7 +358,7 @@ START_TEST(the_cpu_runs_few_layers_and_less_at_full_context)
         ck_assert(s->flags & PLM_STRESS_FEW_LAYERS);
         if (s->kind == PLM_STRESS_FULL_CHUNK) {
             ck_assert_uint_eq(s->shape.ctx, w.caps.max_context);
-            ck_assert_uint_eq(s->shape.rows, (1 << 22) / 32768 + 63);
+            ck_assert_uint_eq(s->shape.rows, PLM_PROFILE_WORK / 32768 + 63);
         }
     }
     o.prove_full = true;
