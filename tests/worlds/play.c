@@ -298,7 +298,15 @@ static void act(struct run *run, enum plm_world_act what)
 // whose memory a neighbour has does not wake.
 static void sleep_or_wake(struct run *run)
 {
-    fault(run, FAULT_WORLD, "engines do not sleep yet");
+    if (run->wants_sleep) {
+        const int r = plim_engine_sleep(run->engine, 0, NULL);
+        run->wants_sleep = r == PLIM_ERR_TIMEOUT;
+        note_numbers(run, "sleep", r, 0, 0);
+    } else if (run->wants_wake) {
+        const int r = plim_engine_wake(run->engine, NULL);
+        run->wants_wake = r == PLIM_ERR_OUT_OF_DEVICE;
+        note_numbers(run, "wake", r, 0, 0);
+    }
 }
 
 // What comes at this step. Returns whether more is to come.
