@@ -55,6 +55,29 @@ static const struct plm_opt engine_table[] = {
     PLM_OPT_IN("--queue-timeout", "S",
                "longest wait for admission in seconds; 0: for ever (default 30)", PLM_OPT_DOUBLE,
                IN_FLAGS(queue_timeout_s), 0, 4000000),
+    PLM_OPT_IN("--queue-max-tokens", "N", "prompt tokens that may wait in all (default: no limit)",
+               PLM_OPT_U64, IN_OPTS(queue_max_tokens), 1, 1e12),
+    PLM_OPT_ONE_OF(
+        "--neighbours", "HOW",
+        "when others take memory of the device: keep what the plan\nholds, or give KV "
+        "blocks back and take them again later\n(default auto: hold where nobody can take "
+        "what is held)",
+        IN_OPTS(neighbours), "auto|hold|yield"),
+    PLM_OPT_IN("--kv-min", "BYTES",
+               "of the KV cache, what is never given back\n(default: one request of the whole "
+               "context)",
+               PLM_OPT_BYTES, IN_OPTS(kv_min_bytes), 1, 9e15),
+    PLM_OPT_IN("--monitor-ms", "MS",
+               "time between looks at the device's memory; 0: never\n(default 1000)", PLM_OPT_U32,
+               IN_OPTS(monitor_ms), 0, 3600000),
+    PLM_OPT_IN("--watchdog-ms", "MS",
+               "a step that takes longer counts as hung; 0: none does\n(default 0)", PLM_OPT_U32,
+               IN_OPTS(watchdog_ms), 0, 86400000),
+    PLM_OPT("--autotune", "on|off", "time kernel variants at the start (default on)", PLM_OPT_ONOFF,
+            IN_OPTS(autotune)),
+    PLM_OPT("--incident-dir", "FOLDER",
+            "write what led to refusal streaks and lost devices as world files", PLM_OPT_STRING,
+            IN_FLAGS(incidents.folder)),
     PLM_OPT("--chat-template", "TEXT", "chat template instead of the model's", PLM_OPT_STRING,
             IN_OPTS(chat_template)),
     PLM_OPT("--chat-template-file", "FILE", "the same from a file", PLM_OPT_STRING,
@@ -97,6 +120,12 @@ bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
         if (flags->template_text == NULL)
             return false;
         flags->opts.chat_template = flags->template_text;
+    }
+    if (flags->incidents.folder != NULL) {
+        if (!plm_incident_check(command, flags->incidents.folder))
+            return false;
+        flags->opts.incident = plm_incident_write;
+        flags->opts.incident_ctx = &flags->incidents;
     }
     flags->opts.prove_full = flags->prove;
     flags->opts.queue_timeout_ms = (uint32_t)(flags->queue_timeout_s * 1000.0);

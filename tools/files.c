@@ -2,6 +2,7 @@
 #include "tools/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -91,6 +92,30 @@ bool plm_file_write(const char *command, const char *path, const char *text, siz
     }
     free(part);
     return ok;
+}
+
+bool plm_file_writable(const char *command, const char *path)
+{
+    struct stat st;
+    char *part = NULL;
+    int fd = -1;
+    errno = 0;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        if (S_ISDIR(st.st_mode))
+            errno = EISDIR;
+        else if (access(path, W_OK) == 0)
+            return true;
+    } else if (asprintf(&part, "%s.part", path) >= 0) {
+        fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd >= 0)
+            unlink(part);
+    }
+    if (fd < 0)
+        fprintf(stderr, "plimsoll %s: cannot write %s: %s\n", command, path, strerror(errno));
+    else
+        close(fd);
+    free(part);
+    return fd >= 0;
 }
 
 bool plm_stdout_finish(const char *command)

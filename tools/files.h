@@ -18,6 +18,10 @@ char *plm_file_read(const char *command, const char *path, FILE *file, size_t ma
 // was printed and the old file is untouched.
 bool plm_file_write(const char *command, const char *path, const char *text, size_t len);
 
+// Whether a file can be written there, asked before the work whose result it is to hold. False: a
+// message was printed. Nothing is changed.
+bool plm_file_writable(const char *command, const char *path);
+
 // After the last output of a command: whether stdout took everything (a full disk, a closed pipe).
 bool plm_stdout_finish(const char *command);
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/plimsoll.h"
+#include "tools/incident.h"
 
 // The type of the target that an option sets.
 enum plm_opt_type {
@@ -115,6 +116,7 @@ struct plm_engine_flags {
     uint32_t prove;                 // --prove: 0 quick, 1 full
     double queue_timeout_s;         // --queue-timeout
     bool verbose;                   // -v
+    struct plm_incidents incidents; // --incident-dir
     char *template_text;            // what plm_engine_flags_apply() read
 };
 

@@ -157,6 +157,7 @@ static const struct {
     {"batch_max_tokens", "-b"},
     {"ctx_size", "-c"},
     {"host_limit_bytes", "--host-limit"},
+    {"kv_min_bytes", "--kv-min"},
     {"max_sequences", "-np"},
     {"max_total_tokens", "--max-total-tokens"},
     {"memory_fraction", "--memory-fraction"},

@@ -2,8 +2,10 @@
 """The OpenAI API: fields, refusals, streams, clients that leave, shutdown. Runs on the pretended
 engine, which is steered by words in the prompt (tests/support/fake_engine.c)."""
 import json
+import re
 import signal
 import socket
+import threading
 import time
 
 import harness
@@ -553,16 +555,17 @@ def shutdown_loses_no_stream():
     same(read_response(reader)[0], 200)
     server.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
-    # An open connection is told; a new one finds nobody.
+    # An open connection is told, and so is a new one, and a balancer that asks.
     kept.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{"prompt":"x"}')
     status, headers, body = read_response(reader)
     same((status, headers["connection"]), (503, "close"))
     check(int(headers["retry-after"]) > 0)
-    try:
-        server.connect()
-        raise AssertionError("a new connection was taken")
-    except ConnectionRefusedError:
-        pass
+    status, headers, body = server.request("POST", "/v1/completions", b'{"prompt":"x"}')
+    same((status, json.loads(body)["error"]["code"]), (503, "draining"))
+    check(int(headers["retry-after"]) > 0)
+    status, body = server.get("/readyz")
+    same((status, body["error"]["code"]), (503, "draining"))
+    same(server.get("/livez")[0], 200)
     for s in streams:
         same(s.text(), ("abcdefghijklmnopqrst", "stop"))
     same(server.process.wait(5), 0)
@@ -586,6 +589,85 @@ def shutdown_cancels_what_takes_too_long_with_an_error():
 
 
 @case
+def a_second_signal_tells_every_client():
+    server = Server("--shutdown-timeout", "30")
+    stream = server.stream("/v1/completions", {"prompt": "@hold", "stream": True})
+    same(stream.head(), 200)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    check(server.process.poll() is None, "it did not wait for the stream")
+    server.process.send_signal(signal.SIGTERM)
+    events = list(stream.events())
+    same(events[-1]["error"]["type"], "unavailable_error")
+    same(server.process.wait(5), 0)
+
+
+@case
+def sleep_and_wake():
+    with Server("--api-key", "k") as server:
+        key = ["Authorization: Bearer k"]
+
+        def post(path, body=b"", headers=key):
+            status, head, text = server.request("POST", path, body, headers)
+            return status, head, json.loads(text)
+
+        same(post("/v1/sleep", headers=())[0], 401)
+        same(post("/v1/sleep", b'{"timeout_ms":-1}')[2]["error"]["param"], "timeout_ms")
+        same(post("/v1/sleep", b'{"timeout_ms":"x"}')[0], 400)
+        # Running requests are waited for, and not longer than was said.
+        stream = server.stream("/v1/completions", {"prompt": "@delay=300 @tokens=3", "stream": True}, key)
+        same(stream.head(), 200)
+        status, head, body = post("/v1/sleep", b'{"timeout_ms":50}')
+        same((status, body["error"]["code"]), (503, "busy"))
+        check(int(head["retry-after"]) >= 1)
+        first = threading.Thread(target=post, args=("/v1/sleep",))
+        first.start()
+        time.sleep(0.1)
+        status, head, body = post("/v1/wake")
+        same((status, body["error"]["code"]), (409, "conflict"))
+        same(stream.text()[1], "stop")
+        first.join()
+        status, body = server.get("/readyz")
+        same((status, body["error"]["code"]), (503, "asleep"))
+        same(server.get("/health"), (200, {"status": "ok"}))
+        status, head, body = post("/v1/completions", b'{"prompt":"x"}')
+        same((status, body["error"]["term"]), (503, "asleep"))
+        check(int(head["retry-after"]) >= 1)
+        status, head, body = post("/v1/sleep")  # again
+        same((status, body["object"], body["asleep"], body["released_bytes"]), (200, "sleep", True, 0))
+        status, head, body = post("/v1/wake", b"{}")
+        seconds = body.pop("seconds")
+        check(0 <= seconds < 5, seconds)
+        same((status, body), (200, {"object": "wake", "asleep": False, "taken_bytes": 100000, "taken_blocks": 100}))
+        same(server.get("/readyz")[0], 200)
+        status, head, body = post("/v1/sleep")
+        same((status, body["released_blocks"], body["released_bytes"]), (200, 100, 100000))
+        check(body["seconds"] >= 0.19, body)
+
+
+@case
+def verbose_logs_one_line_per_request():
+    with Server("-v", "--api-key", "secret-key") as server:
+        key = ["Authorization: Bearer secret-key"]
+        server.request("GET", "/health")
+        server.request("POST", "/v1/completions", b'{"prompt":"private words"}', key)
+        server.request("GET", "/a%0Ab\x7f", headers=key)
+        server.request("POST", "/v1/completions", b'{"prompt":"@never"}', key)
+
+        def lines():
+            return [line for line in server.text().splitlines() if " total_s=" in line]
+
+        wait_until(lambda: len(lines()) == 4, "four lines")
+        check(re.fullmatch(r"plimsoll serve: GET /health 200 total_s=\d+\.\d{3}", lines()[0]), lines())
+        check(re.fullmatch(r"plimsoll serve: POST /v1/completions 200 prompt=13 cached=\d+ output=5 queue_s=[\d.]+ "
+                           r"prefill_s=[\d.]+ decode_s=[\d.]+ total_s=[\d.]+", lines()[1]), lines())
+        check(" 404 " in lines()[2] or " 400 " in lines()[2], lines())
+        check(" 400 " in lines()[3], lines())
+        for secret in ("private", "secret-key"):
+            check(secret not in "".join(lines()), lines())
+
+
+@case
 def metrics_have_the_names_that_dashboards_know():
     with Server("--metrics-alias", "vllm") as server:
         server.chat("hi")
@@ -601,8 +683,18 @@ def metrics_have_the_names_that_dashboards_know():
                          "request_decode_time_seconds_count"):
                 check(f'\n{prefix}:{name}{{model_name="fake"' in "\n" + text, f"{prefix}:{name}")
         for name in ("requests_processing", "requests_deferred", "kv_cache_usage_ratio", "kv_cache_tokens",
-                     "device_memory_bytes", "admission_rejected_total"):
+                     "device_memory_bytes", "admission_rejected_total", "plan_shrinks_total",
+                     "canary_last_result", "scheduler_last_step_timestamp_seconds", "device_losses_total",
+                     "step_replays_total", "requests_poisoned_total", "step_resubmits_total", "stalls_total",
+                     "incidents_total", "asleep", "last_sleep_seconds", "num_requests_preempted",
+                     "kv_slabs_released_total", "device_memory_foreign_bytes"):
             check(f"\nplimsoll:{name}{{" in text, name)
+        for kind in "weights", "kv", "workspace", "encoder", "ballast", "free":
+            check(f'kind="{kind}"' in text, kind)
+        for reason in "never", "now", "queue", "context":
+            check(f'reason="{reason}"' in text, reason)
+        age = time.time() - server.metric("plimsoll:scheduler_last_step_timestamp_seconds")
+        check(-1 < age < 30, age)
         same(server.metric('vllm:e2e_request_latency_seconds_count'), 3)
         same(text.count("# TYPE plimsoll:num_requests_running gauge"), 1)
 

@@ -407,6 +407,25 @@ def the_plan_is_printed_and_written():
 
 
 @case
+def a_plan_that_can_not_be_written_is_told_before_the_load():
+    with tempfile.TemporaryDirectory() as folder:
+        for path in (os.path.join(folder, "none", "plan.json"), folder):
+            result = run("serve", "-m", "slow-5000.gguf", "--plan-out", path)
+            same(result.returncode, 2)
+            check(path in result.stderr, result.stderr)
+            check("READY" not in result.stdout, result.stdout)
+
+
+@case
+def ctrl_c_while_loading_is_no_success():
+    for number in signal.SIGINT, signal.SIGTERM:
+        server = Server("--port", "0", model="slow-5000.gguf", wait=False)
+        time.sleep(0.5)
+        server.process.send_signal(number)
+        same(server.process.wait(3), 128 + number)
+
+
+@case
 def a_second_signal_ends_at_once():
     server = Server("--shutdown-timeout", "30")
     stream = server.stream("/v1/completions", {"prompt": "@hold", "stream": True})

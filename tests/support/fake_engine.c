@@ -11,6 +11,7 @@
 //   @nan @lost   fails after two tokens
 //   @escape      every token is a terminal escape
 //   @submit=MS   submit itself takes so long
+// Sleep waits for what runs, and takes at least 200 ms.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,10 +25,11 @@
 
 #include "core/plimsoll.h"
 
-#define N_VOCAB    300
-#define N_CTX      4096
-#define HOST_LIMIT (64 << 20)
-#define BIG_BYTES  1024
+#define N_VOCAB     300
+#define N_CTX       4096
+#define HOST_LIMIT  (64 << 20)
+#define BIG_BYTES   1024
+#define FAKE_BLOCKS 100
 
 struct plim_request {
     plim_engine *engine;
@@ -52,7 +54,7 @@ struct plim_engine {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     pthread_t thread;
-    bool stop, draining;
+    bool stop, draining, asleep;
     int fd;
     uint32_t n_ctx, queue_max, running, most_running;
     struct plim_request *all;
@@ -395,12 +397,46 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *m)
     m->running = e->running;
     m->draining = e->draining;
     m->ready = true;
+    m->asleep = e->asleep;
+    m->blocks_total = e->asleep ? 0 : FAKE_BLOCKS;
+    m->memory_bytes[1] = (int64_t)m->blocks_total * 1000;
+    m->limit_bytes = FAKE_BLOCKS * 1000;
+    m->used_bytes = m->memory_bytes[1];
+    m->validated_blocks = FAKE_BLOCKS;
+    m->last_step_time_ns = now_ms() * 1000000;
     m->host_limit_bytes = e->host_limit;
     m->host_used_bytes = atomic_load(&e->host_used);
     m->e2e.count[PLIM_HISTOGRAM_BUCKETS] = 2;
     m->e2e.count[0] = 1;
     memcpy(m->finished, e->finished, sizeof(m->finished));
     pthread_mutex_unlock(&e->mutex);
+}
+
+int plim_engine_sleep(plim_engine *e, int64_t timeout_ms, plim_error *err)
+{
+    const int64_t from = now_ms();
+    for (;;) {
+        pthread_mutex_lock(&e->mutex);
+        const bool idle = e->running == 0;
+        if (idle && (e->asleep || now_ms() - from >= 200)) {
+            e->asleep = true;
+            pthread_mutex_unlock(&e->mutex);
+            return PLIM_OK;
+        }
+        pthread_mutex_unlock(&e->mutex);
+        if (!idle && now_ms() - from >= timeout_ms)
+            return fail(err, PLIM_ERR_TIMEOUT, "requests run");
+        usleep(5000);
+    }
+}
+
+int plim_engine_wake(plim_engine *e, plim_error *err)
+{
+    (void)err;
+    pthread_mutex_lock(&e->mutex);
+    e->asleep = false;
+    pthread_mutex_unlock(&e->mutex);
+    return PLIM_OK;
 }
 
 // ---- text ----
@@ -501,6 +537,11 @@ static int refuse(const plim_engine *e, const char *prompt, const plim_request_o
         err->retry_after_s = 7;
         strcpy(err->term, "kv");
         return words[i].status;
+    }
+    if (e->asleep) {
+        fail(err, PLIM_ERR_NOMEM_NOW, "the engine is asleep");
+        strcpy(err->term, "asleep");
+        return PLIM_ERR_NOMEM_NOW;
     }
     if (n + (o->max_tokens > 0 ? o->max_tokens : 1) <= e->n_ctx)
         return e->draining ? fail(err, PLIM_ERR_CLOSED, "draining") : PLIM_OK;

@@ -35,6 +35,9 @@ static void work(struct plm_job *job)
     char message[256];
     if (atomic_load(&call->gone))
         return;
+    // Nothing is an object without fields.
+    if (call->body.len == 0 && call->route->no_body)
+        plm_out_str(&call->body, "{}");
     int status = plm_json_scan(call->body.data, call->body.len, call->srv->engine, &doc, message,
                                sizeof(message));
     if (status == PLIM_ERR_NOMEM_HOST)
@@ -155,6 +158,12 @@ static void on_done(struct plm_call *call, const plim_event *event)
         return;
     }
     call->done = true;
+    call->prompt_tokens = event->prompt_tokens;
+    call->cached_tokens = event->cached_tokens;
+    call->output_tokens = event->completion_tokens;
+    call->queue_s = event->queue_s;
+    call->prefill_s = event->prefill_s;
+    call->decode_s = event->decode_s;
     if (call->answer.stream) {
         plm_answer_done(&call->answer, event, plm_http_stream(call->x));
         plm_http_stream_end(call->x);
@@ -220,5 +229,15 @@ void plm_calls_cancel(struct plm_server *srv)
     for (struct plm_call *call = srv->calls; call != NULL; call = call->next) {
         if (!call->in_worker && call->request != NULL)
             plim_request_cancel(call->request);
+    }
+}
+
+void plm_calls_fail(struct plm_server *srv)
+{
+    struct plm_api_error error;
+    plm_api_error_from_engine(&error, PLIM_ERR_CANCELLED, NULL, plm_overload_status(srv));
+    for (struct plm_call *call = srv->calls; call != NULL; call = call->next) {
+        if (!call->in_worker && call->x != NULL && !call->done)
+            fail(call, &error);
     }
 }

@@ -85,6 +85,7 @@ void plm_api_error_from_engine(struct plm_api_error *ret, int status,
     if (ret->retry_after_s > 0 && ret->numbers.retry_after_s > ret->retry_after_s)
         ret->retry_after_s = ret->numbers.retry_after_s;
     ret->has_context = status == PLIM_ERR_CONTEXT;
+    ret->has_queue = status == PLIM_ERR_QUEUE_FULL;
     ret->has_memory = status == PLIM_ERR_NOMEM_NEVER || status == PLIM_ERR_NOMEM_NOW ||
                       (status == PLIM_ERR_NOMEM_HOST && ret->numbers.limit_bytes > 0);
     snprintf(ret->param, sizeof(ret->param), "%s", ret->numbers.param);
@@ -117,11 +118,13 @@ void plm_api_error_host_for(struct plm_api_error *ret, const plim_engine *engine
     plm_api_error_from_engine(ret, PLIM_ERR_NOMEM_NEVER, &e, 0);
 }
 
-static void memory_json(const struct plm_api_error *error, struct plm_out *out)
+// What was asked for and the limit, as the binding term counts them, and what would be let in now.
+static void refusal_json(const struct plm_api_error *error, struct plm_out *out)
 {
     const plim_error *n = &error->numbers;
-    plm_out_printf(out, ",\"needed_bytes\":%" PRId64 ",\"limit_bytes\":%" PRId64 ",\"term\":",
-                   n->needed_bytes, n->limit_bytes);
+    const char *unit = error->has_memory ? "_bytes" : "";
+    plm_out_printf(out, ",\"needed%s\":%" PRId64 ",\"limit%s\":%" PRId64 ",\"term\":", unit,
+                   n->needed_bytes, unit, n->limit_bytes);
     plm_out_json_str(out, n->term);
     plm_out_printf(out,
                    ",\"n_prompt_tokens\":%" PRId64 ",\"offer\":{\"prompt_tokens\":%" PRId64
@@ -145,8 +148,8 @@ void plm_api_error_json(const struct plm_api_error *error, struct plm_out *out)
         plm_out_json_str(out, error->code);
     else
         plm_out_str(out, "null");
-    if (error->has_memory)
-        memory_json(error, out);
+    if (error->has_memory || error->has_queue)
+        refusal_json(error, out);
     if (error->has_context)
         plm_out_printf(out, ",\"n_prompt_tokens\":%" PRId64 ",\"n_ctx\":%" PRId64,
                        error->numbers.n_prompt_tokens, error->numbers.n_ctx);

@@ -21,6 +21,7 @@ struct plm_api_error {
     bool challenge;     // WWW-Authenticate
     const char *allow;  // 405: the methods there are
     bool has_memory;    // needed, limit and the offer are set
+    bool has_queue;     // the same, counted in requests or tokens
     bool has_context;   // n_prompt_tokens and n_ctx are set
     plim_error numbers; // the engine's own figures
     char param[64];     // "" : none

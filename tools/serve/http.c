@@ -450,6 +450,16 @@ const char *plm_http_path(const struct plm_exchange *x)
     return x->path;
 }
 
+int plm_http_status(const struct plm_exchange *x)
+{
+    return x->status;
+}
+
+int64_t plm_http_started_ms(const struct plm_exchange *x)
+{
+    return x->started_ms;
+}
+
 const char *plm_http_field(const struct plm_exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->conn->mhd, MHD_HEADER_KIND, name);
@@ -490,6 +500,7 @@ static void send_now(struct plm_exchange *x, int status, const char *content_typ
                      const struct plm_http_header *extra, size_t n_extra, struct plm_out *body)
 {
     struct plm_out text;
+    x->status = status;
     plm_out_init(&text, NULL);
     plm_out_printf(&text,
                    "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"

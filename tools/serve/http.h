@@ -76,6 +76,9 @@ void plm_http_set_call(struct plm_exchange *x, void *call);
 void *plm_http_call(const struct plm_exchange *x);
 const char *plm_http_method(const struct plm_exchange *x);
 const char *plm_http_path(const struct plm_exchange *x);
+// Of the response, or 0 before there is one; and when the request began, in plm_now_ms().
+int plm_http_status(const struct plm_exchange *x);
+int64_t plm_http_started_ms(const struct plm_exchange *x);
 const char *plm_http_field(const struct plm_exchange *x, const char *name); // or NULL
 // Content-Length, or -1 for a chunked body, or 0 for none.
 int64_t plm_http_content_length(const struct plm_exchange *x);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "tools/serve/server.h"
 
@@ -112,17 +113,68 @@ static void memory_set(const struct writer *w, const plim_metrics *m)
     head(w, "device_memory_bytes", "gauge", "Device memory held, by class");
     for (int i = 0; i < 9; i++)
         sample(w, "device_memory_bytes", "kind", kinds[i], (double)m->memory_bytes[i]);
+    // Below the line, what is not held now.
+    const int64_t free_bytes = m->limit_bytes - m->used_bytes;
+    sample(w, "device_memory_bytes", "kind", "free", free_bytes > 0 ? (double)free_bytes : 0);
     gauge(w, "device_memory_limit_bytes", "The load line", (double)m->limit_bytes);
     gauge(w, "device_memory_used_bytes", "Device memory held", (double)m->used_bytes);
     gauge(w, "device_memory_high_water_bytes", "The most that was ever held",
           (double)m->high_water_bytes);
     gauge(w, "device_memory_margin_bytes", "Measured head-room kept free", (double)m->margin_bytes);
+    gauge(w, "device_memory_foreign_bytes", "What others hold of the device, as last read",
+          (double)m->foreign_bytes);
+    gauge(w, "device_memory_largest_free_bytes", "What the device has free, as last read",
+          (double)m->largest_free_bytes);
     gauge(w, "host_memory_used_bytes", "Host budget in use", (double)m->host_used_bytes);
     gauge(w, "host_memory_limit_bytes", "Host budget", (double)m->host_limit_bytes);
+    gauge(w, "host_memory_idle_bytes", "Of the host budget, what the engine itself uses",
+          (double)m->host_idle_bytes);
     head(w, "kv_blocks", "gauge", "Blocks of the KV cache");
     sample(w, "kv_blocks", "state", "used", (double)m->blocks_used);
     sample(w, "kv_blocks", "state", "cached", (double)m->blocks_cached);
     sample(w, "kv_blocks", "state", "free", (double)m->blocks_free);
+    counter(w, "plan_shrinks_total", "Times the start tried again with a smaller plan",
+            (double)m->plan_shrinks);
+    gauge(w, "canary_last_result", "1: the last validation of the plan passed",
+          m->validated_blocks > 0);
+    gauge(w, "canary_validated_blocks", "KV blocks that it proved", (double)m->validated_blocks);
+    counter(w, "kv_slabs_released_total", "Given back for neighbours or sleep", (double)m->shrinks);
+    counter(w, "kv_slabs_retaken_total", "Taken again", (double)m->grows);
+    gauge(w, "asleep", "1: the KV cache was given back", m->asleep);
+    gauge(w, "last_sleep_seconds", "How long going to sleep took", m->last_sleep_s);
+    gauge(w, "last_wake_seconds", "How long waking took", m->last_wake_s);
+}
+
+// What went wrong and was overcome.
+static void fault_set(const struct writer *w, const plim_metrics *m)
+{
+    counter(w, "device_losses_total", "Times the device was lost", (double)m->losses);
+    counter(w, "device_reopened_total", "Times it came back", (double)m->reopened);
+    counter(w, "step_replays_total", "Steps run again to find whose fault a failure was",
+            (double)m->replays);
+    counter(w, "requests_poisoned_total", "Requests that were found so", (double)m->poisoned);
+    counter(w, "step_resubmits_total", "Steps that a refused submit delayed", (double)m->resubmits);
+    counter(w, "stalls_total", "Times there was work and no progress", (double)m->stalls);
+    counter(w, "incidents_total", "World files handed out", (double)m->incidents);
+    counter(w, "allocations_in_step_total", "Device allocations inside a step; 0 is the promise",
+            (double)m->allocations_in_step);
+    counter(w, "kv_resizes_total", "Changes of the KV cache's size", (double)m->resizes);
+    counter(w, "audit_excess_total", "Steps that took more than their computed cost",
+            (double)m->audit_excess);
+}
+
+// When the last step ended, as dashboards want it: seconds since 1970. The engine says it on the
+// monotonic clock; 0 before the first step.
+static double last_step_s(const plim_metrics *m)
+{
+    struct timespec mono, wall;
+    if (m->last_step_time_ns == 0)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &mono);
+    clock_gettime(CLOCK_REALTIME, &wall);
+    const double age_s =
+        (double)mono.tv_sec + (double)mono.tv_nsec / 1e9 - (double)m->last_step_time_ns / 1e9;
+    return (double)wall.tv_sec + (double)wall.tv_nsec / 1e9 - (age_s > 0 ? age_s : 0);
 }
 
 static void health_set(const struct writer *w, const plim_metrics *m, const struct plm_server *srv)
@@ -133,14 +185,12 @@ static void health_set(const struct writer *w, const plim_metrics *m, const stru
     sample(w, "admission_rejected_total", "reason", "now", (double)m->rejected_now);
     sample(w, "admission_rejected_total", "reason", "queue", (double)m->rejected_queue);
     sample(w, "admission_rejected_total", "reason", "context", (double)m->rejected_context);
-    counter(w, "allocations_in_step_total", "Device allocations inside a step; 0 is the promise",
-            (double)m->allocations_in_step);
-    counter(w, "kv_resizes_total", "Changes of the KV cache's size", (double)m->resizes);
-    counter(w, "audit_excess_total", "Steps that took more than their computed cost",
-            (double)m->audit_excess);
+    gauge(w, "scheduler_last_step_timestamp_seconds", "When the last step ended, since 1970",
+          last_step_s(m));
     gauge(w, "scheduler_last_step_age_seconds", "Since a step finished while there is work",
           (double)m->last_step_age_ns / 1e9);
-    gauge(w, "ready", "1: requests are taken", m->ready && !srv->draining);
+    gauge(w, "num_requests_preempted", "Of the waiting, those to be computed again", m->preempted);
+    gauge(w, "ready", "1: requests are taken", m->ready && !m->asleep && !srv->draining);
     head(w, "http_responses_total", "counter", "HTTP responses, by class");
     for (int i = 2; i < 6; i++)
         sample(w, "http_responses_total", "code", classes[i], (double)srv->responses[i]);
@@ -169,6 +219,7 @@ void plm_metrics_text(struct plm_server *srv, struct plm_out *out)
     vllm_set(&w, &m);
     llama_set(&w, &m);
     memory_set(&w, &m);
+    fault_set(&w, &m);
     health_set(&w, &m, srv);
     if (srv->flags.metrics_alias == 1) {
         w.prefix = "vllm";

@@ -79,10 +79,15 @@ static void reply_text(struct plm_server *srv, struct plm_exchange *x, const cha
 
 static void get_health(struct plm_server *srv, struct plm_exchange *x)
 {
+    plim_metrics m = {.struct_size = sizeof(m)};
+    if (srv->engine != NULL)
+        plim_engine_metrics(srv->engine, &m);
     if (srv->engine == NULL)
         reply_unavailable(srv, x, "loading", "Loading model");
     else if (srv->draining)
         reply_unavailable(srv, x, "draining", "The server is shutting down");
+    else if (m.lost)
+        reply_unavailable(srv, x, "lost", "The device was lost");
     else
         reply_text(srv, x, "{\"status\":\"ok\"}");
 }
@@ -108,8 +113,11 @@ static void get_readyz(struct plm_server *srv, struct plm_exchange *x)
     plim_engine_metrics(srv->engine, &m);
     if (srv->draining || m.draining)
         reply_unavailable(srv, x, "draining", "The server is shutting down");
-    else if (m.lost)
-        reply_unavailable(srv, x, "lost", "The device was lost");
+    else if (m.lost || !m.ready)
+        reply_unavailable(srv, x, "lost",
+                          m.lost ? "The device was lost" : "The device is being reopened");
+    else if (m.asleep)
+        reply_unavailable(srv, x, "asleep", "The engine is asleep");
     else if (m.waiting >= srv->engine_flags.opts.queue_max)
         reply_unavailable(srv, x, "queue_full", "The queue is full");
     else
@@ -207,6 +215,8 @@ static const struct plm_route routes[] = {
     {.method = "POST", .path = "/tokenize", .work = plm_work_tokenize},
     {.method = "POST", .path = "/detokenize", .work = plm_work_detokenize},
     {.method = "POST", .path = "/apply-template", .work = plm_work_apply_template},
+    {.method = "POST", .path = "/v1/sleep", .no_body = true, .work = plm_work_sleep},
+    {.method = "POST", .path = "/v1/wake", .no_body = true, .work = plm_work_wake},
 };
 
 static const struct plm_route *find_route(const char *path)
@@ -320,9 +330,28 @@ static void on_drained(void *app, struct plm_exchange *x)
         plm_call_pump(plm_http_call(x));
 }
 
+// One line per request with -v. Keys, queries and texts are not in it.
+static void log_request(const struct plm_exchange *x)
+{
+    const struct plm_call *call = plm_http_call(x);
+    char path[200];
+    snprintf(path, sizeof(path), "%s", plm_http_path(x));
+    for (char *c = path; *c != '\0'; c++)
+        *c = *c > ' ' && *c < 0x7F ? *c : '?'; // whatever a client sends, a line stays a line
+    fprintf(stderr, "plimsoll serve: %s %s %d", plm_http_method(x), path, plm_http_status(x));
+    if (call != NULL && call->output_tokens > 0)
+        fprintf(stderr, " prompt=%u cached=%u output=%u queue_s=%.3f prefill_s=%.3f decode_s=%.3f",
+                call->prompt_tokens, call->cached_tokens, call->output_tokens, call->queue_s,
+                call->prefill_s, call->decode_s);
+    fprintf(stderr, " total_s=%.3f%s\n", (double)(plm_now_ms() - plm_http_started_ms(x)) / 1e3,
+            call != NULL && !call->done && call->admitted ? " left" : "");
+}
+
 static void on_closed(void *app, struct plm_exchange *x)
 {
-    (void)app;
+    const struct plm_server *srv = app;
+    if (srv->engine_flags.verbose)
+        log_request(x);
     if (plm_http_call(x) != NULL)
         plm_call_closed(plm_http_call(x));
 }

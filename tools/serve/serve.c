@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tools/cmd.h"
+#include "tools/files.h"
 #include "tools/serve/listen.h"
 #include "tools/serve/server.h"
 #include "tools/term.h"
@@ -132,29 +133,38 @@ static bool collect_names(struct plm_server *srv)
 
 typedef int plan_text(const plim_engine *engine, char *out, size_t cap, size_t *need);
 
-static bool print_plan(const plim_engine *engine, plan_text *text, FILE *file)
+// With a line feed at its end; freed by the caller. NULL: no memory.
+static char *plan_of(const plim_engine *engine, plan_text *text, size_t *ret_len)
 {
     size_t need = 0;
     text(engine, NULL, 0, &need);
-    char *data = malloc(need + 1);
-    bool ok = data != NULL && text(engine, data, need + 1, &need) == PLIM_OK;
-    if (ok)
-        ok = fwrite(data, 1, need, file) == need && fputc('\n', file) != EOF;
-    free(data);
-    return ok;
+    char *data = malloc(need + 2);
+    if (data == NULL || text(engine, data, need + 1, &need) != PLIM_OK) {
+        free(data);
+        return NULL;
+    }
+    data[need] = '\n';
+    *ret_len = need + 1;
+    return data;
+}
+
+static void print_plan(const plim_engine *engine)
+{
+    size_t len = 0;
+    char *text = plan_of(engine, plim_engine_plan_table, &len);
+    if (text != NULL)
+        fwrite(text, 1, len, stdout);
+    free(text);
 }
 
 static bool write_plan(struct plm_server *srv)
 {
-    const char *path = srv->flags.plan_out;
-    if (path == NULL)
+    size_t len = 0;
+    if (srv->flags.plan_out == NULL)
         return true;
-    FILE *file = fopen(path, "w");
-    bool ok = file != NULL && print_plan(srv->engine, plim_engine_plan_json, file);
-    if (file != NULL && fclose(file) != 0)
-        ok = false;
-    if (!ok)
-        fprintf(stderr, "plimsoll serve: --plan-out: %s: %s\n", path, strerror(errno));
+    char *text = plan_of(srv->engine, plim_engine_plan_json, &len);
+    bool ok = text != NULL && plm_file_write("serve", srv->flags.plan_out, text, len);
+    free(text);
     return ok;
 }
 
@@ -191,7 +201,7 @@ static void on_loaded(struct loop *l)
     if (part > 0 && part < srv->max_body_bytes)
         srv->max_body_bytes = part;
     watch(l, plim_engine_poll_fd(srv->engine), &tag_engine);
-    print_plan(srv->engine, plim_engine_plan_table, stdout);
+    print_plan(srv->engine);
     if (!collect_names(srv) || !write_plan(srv)) {
         l->exit_status = 1;
         l->stop = true;
@@ -213,6 +223,7 @@ static void close_listener(struct loop *l)
         unlink(l->srv.flags.host);
 }
 
+// The listener stays open, so that whoever comes now is told so, and load balancers see /readyz.
 static void begin_drain(struct loop *l)
 {
     l->srv.draining = true;
@@ -222,21 +233,35 @@ static void begin_drain(struct loop *l)
         fprintf(stderr, "; running requests (%u) may take %g s, a second signal ends them now",
                 l->srv.n_calls, l->srv.flags.shutdown_s);
     fprintf(stderr, "\n");
-    close_listener(l);
     if (l->srv.engine != NULL)
         plim_engine_drain(l->srv.engine, 0);
-    else
-        l->stop = true;
+}
+
+// Clients that still wait get an error of their own, and a moment to read it.
+static void cancel_running(struct loop *l, int64_t now)
+{
+    fprintf(stderr, "plimsoll serve: cancelling running requests (%u)\n", l->srv.n_calls);
+    plm_calls_cancel(&l->srv);
+    l->cancelled = true;
+    l->stop_ms = now + LAST_WRITES_MS;
 }
 
 static void on_signal(struct loop *l)
 {
     struct signalfd_siginfo info;
     while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (!l->srv.draining)
+        if (l->srv.engine == NULL) {
+            // What was asked for did not come to be: as the shell says of a signal.
+            fprintf(stderr, "plimsoll serve: ended while the model was loading\n");
+            l->exit_status = 128 + (int)info.ssi_signo;
+            l->stop = true;
+        } else if (!l->srv.draining) {
             begin_drain(l);
-        else
-            l->stop = true; // the second one means now
+        } else if (!l->cancelled) {
+            cancel_running(l, plm_now_ms()); // the second one means now,
+        } else {
+            l->stop = true; // and the third at once
+        }
     }
 }
 
@@ -247,13 +272,24 @@ static void drain_tick(struct loop *l, int64_t now)
     if (l->srv.n_calls == 0) {
         l->stop = true;
     } else if (now >= l->stop_ms && !l->cancelled) {
-        fprintf(stderr, "plimsoll serve: cancelling running requests (%u)\n", l->srv.n_calls);
-        plm_calls_cancel(&l->srv);
-        l->cancelled = true;
-        l->stop_ms = now + LAST_WRITES_MS;
+        cancel_running(l, now);
     } else if (now >= l->stop_ms) {
         l->stop = true;
     }
+}
+
+// An engine whose device is gone for good has ended what it held: somebody else must start anew.
+static void lost_tick(struct loop *l)
+{
+    plim_metrics m = {.struct_size = sizeof(m)};
+    if (l->srv.engine == NULL || l->srv.draining)
+        return;
+    plim_engine_metrics(l->srv.engine, &m);
+    if (!m.lost)
+        return;
+    fprintf(stderr, "plimsoll serve: the device was lost for good\n");
+    l->exit_status = 1;
+    begin_drain(l);
 }
 
 // ---- the loop ----
@@ -319,7 +355,8 @@ static void dispatch(struct loop *l, void *tag)
 static int sleep_ms(const struct loop *l, int64_t now, int64_t tick_ms)
 {
     int64_t ms = plm_http_timeout_ms(l->srv.http);
-    bool ticks = plm_http_connections(l->srv.http) > 0 || l->srv.draining;
+    // With an engine always: it may lose its device.
+    bool ticks = plm_http_connections(l->srv.http) > 0 || l->srv.draining || l->srv.engine != NULL;
     if (ticks && (ms < 0 || ms > tick_ms - now))
         ms = tick_ms > now ? tick_ms - now : 0;
     return (int)ms;
@@ -338,12 +375,16 @@ static void run(struct loop *l)
         if (now >= tick_ms) {
             plm_calls_ping(&l->srv, now);
             plm_http_sweep(l->srv.http, now);
+            lost_tick(l);
             // Pings and time-outs are whole seconds; the end should not wait for them.
             tick_ms = now + (l->srv.draining ? 50 : 1000);
         }
         plm_http_run(l->srv.http);
         drain_tick(l, now);
     }
+    // Whoever still waits hears it, if only its socket takes it.
+    plm_calls_fail(&l->srv);
+    plm_http_run(l->srv.http);
 }
 
 // ---- start ----
@@ -471,6 +512,11 @@ int plim_cmd_serve(int argc, char **argv)
         return r == PLM_OPTS_EXIT ? 0 : 2;
     if (!plm_engine_flags_apply(&srv->engine_flags, "serve") ||
         !plm_auth_init(&srv->auth, &srv->flags.api_keys, srv->flags.api_key_file)) {
+        plm_auth_finish(&srv->auth);
+        plm_engine_flags_finish(&srv->engine_flags);
+        return 2;
+    }
+    if (srv->flags.plan_out != NULL && !plm_file_writable("serve", srv->flags.plan_out)) {
         plm_auth_finish(&srv->auth);
         plm_engine_flags_finish(&srv->engine_flags);
         return 2;

@@ -55,6 +55,7 @@ struct plm_server {
     int64_t started_s;
     size_t max_body_bytes;
     bool draining;
+    atomic_bool changing;   // a worker puts the engine to sleep, or wakes it
     struct plm_call *calls; // all that are open
     unsigned n_calls;
     uint64_t responses[6]; // by first digit of the status
@@ -65,6 +66,7 @@ struct plm_route {
     const char *path;
     bool is_public; // answered without a key
     bool early;     // answered before the model is loaded
+    bool no_body;   // its body may be empty
     void (*get)(struct plm_server *srv, struct plm_exchange *x);
     // On a worker: fills call->reply, or call->request, or call->error.
     void (*work)(struct plm_call *call, const struct plm_json_doc *doc);
@@ -88,6 +90,8 @@ struct plm_call {
     struct plm_out echo;
     bool has_echo;
     struct plm_answer answer;
+    uint32_t prompt_tokens, cached_tokens, output_tokens; // of a request that ended
+    double queue_s, prefill_s, decode_s;
     bool admitted;
     bool done;
 };
@@ -112,6 +116,8 @@ void plm_call_pump(struct plm_call *call);
 void plm_calls_ping(struct plm_server *srv, int64_t now_ms);
 // Cancels whatever still runs; each ends with its own error.
 void plm_calls_cancel(struct plm_server *srv);
+// Ends what is still open with that error, whether the engine answers or not.
+void plm_calls_fail(struct plm_server *srv);
 
 // work.c: what workers do for the POST routes.
 void plm_work_chat(struct plm_call *call, const struct plm_json_doc *doc);
@@ -119,6 +125,10 @@ void plm_work_completion(struct plm_call *call, const struct plm_json_doc *doc);
 void plm_work_tokenize(struct plm_call *call, const struct plm_json_doc *doc);
 void plm_work_detokenize(struct plm_call *call, const struct plm_json_doc *doc);
 void plm_work_apply_template(struct plm_call *call, const struct plm_json_doc *doc);
+
+// sleep.c
+void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc);
+void plm_work_wake(struct plm_call *call, const struct plm_json_doc *doc);
 
 // metrics.c
 void plm_metrics_text(struct plm_server *srv, struct plm_out *out);

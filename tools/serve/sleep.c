@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/sleep and /v1/wake: the KV cache is given back to the system, and taken again. On a
+// worker, since both wait.
+#include <inttypes.h>
+
+#include "tools/serve/server.h"
+
+#define TIMEOUT_MS     30000    // that running requests get, as at a shutdown
+#define TIMEOUT_MS_MAX 86400000 // a day
+
+#define KV 1 // in plim_metrics.memory_bytes
+
+static bool read_timeout(struct plm_call *call, const struct plm_json_doc *doc, int64_t *ret)
+{
+    const struct plm_json_value *v = plm_json_get(doc, "timeout_ms");
+    *ret = TIMEOUT_MS;
+    if (v == NULL)
+        return true;
+    if (plm_json_int(v, ret) && *ret >= 0 && *ret <= TIMEOUT_MS_MAX)
+        return true;
+    plm_api_error_invalid(&call->error, "timeout_ms",
+                          "timeout_ms must be a whole number from 0 to %d", TIMEOUT_MS_MAX);
+    return false;
+}
+
+static void describe(struct plm_call *call, int status, const plim_error *error)
+{
+    const int http = plm_overload_status(call->srv);
+    if (status == PLIM_ERR_TIMEOUT) {
+        plm_api_error_set(&call->error, http, "unavailable_error", "busy",
+                          "running requests did not end in time; the engine stays awake");
+        call->error.retry_after_s = 1;
+    } else if (status == PLIM_ERR_OUT_OF_DEVICE) {
+        // Others have the memory now; that is no fault of the server.
+        plm_api_error_from_engine(&call->error, PLIM_ERR_NOMEM_NOW, error, http);
+    } else {
+        plm_api_error_from_engine(&call->error, status, error, http);
+    }
+}
+
+static void change(struct plm_call *call, const struct plm_json_doc *doc, bool sleep)
+{
+    struct plm_server *srv = call->srv;
+    plim_metrics before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
+    plim_error error = {0};
+    int64_t timeout_ms = 0;
+    if (sleep && !read_timeout(call, doc, &timeout_ms))
+        return;
+    if (atomic_exchange(&srv->changing, true)) {
+        plm_api_error_set(&call->error, 409, "invalid_request_error", "conflict",
+                          "another request puts the engine to sleep or wakes it right now");
+        return;
+    }
+    const int64_t from_ms = plm_now_ms();
+    plim_engine_metrics(srv->engine, &before);
+    int status = sleep ? plim_engine_sleep(srv->engine, timeout_ms, &error)
+                       : plim_engine_wake(srv->engine, &error);
+    plim_engine_metrics(srv->engine, &after);
+    atomic_store(&srv->changing, false);
+    if (status != PLIM_OK) {
+        describe(call, status, &error);
+        return;
+    }
+    const int64_t sign = sleep ? 1 : -1;
+    plm_out_printf(
+        &call->reply,
+        "{\"object\":\"%s\",\"asleep\":%s,\"%s_bytes\":%" PRId64 ",\"%s_blocks\":%" PRId64
+        ",\"seconds\":%.3f}",
+        sleep ? "sleep" : "wake", after.asleep ? "true" : "false", sleep ? "released" : "taken",
+        sign * (before.memory_bytes[KV] - after.memory_bytes[KV]), sleep ? "released" : "taken",
+        sign * ((int64_t)before.blocks_total - (int64_t)after.blocks_total),
+        (double)(plm_now_ms() - from_ms) / 1e3);
+}
+
+void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc)
+{
+    change(call, doc, true);
+}
+
+void plm_work_wake(struct plm_call *call, const struct plm_json_doc *doc)
+{
+    change(call, doc, false);
+}
