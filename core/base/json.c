@@ -128,3 +128,58 @@ int plm_json_walk(const char *text, size_t len, plm_json_leaf *leaf, void *ctx,
     json_object_put(value);
     return r;
 }
+
+// ---- surrogate pairs ----
+
+bool plm_json_has_pairs(const char *text, size_t len)
+{
+    for (const char *at = text, *end = text + len; (size_t)(end - at) > 2; at++) {
+        at = memchr(at, '\\', (size_t)(end - at) - 2);
+        if (at == NULL)
+            return false;
+        if (at[1] == 'u' && (at[2] | 0x20) == 'd')
+            return true;
+    }
+    return false;
+}
+
+// The code unit that \uXXXX at `at` spells, or -1.
+static int32_t unit_at(const char *at, const char *end)
+{
+    int32_t unit = 0;
+    if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        const char c = at[i];
+        const int32_t digit = c >= '0' && c <= '9'                     ? c - '0'
+                              : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                                       : -1;
+        if (digit < 0)
+            return -1;
+        unit = unit * 16 + digit;
+    }
+    return unit;
+}
+
+size_t plm_json_join_pairs(char *text, size_t len)
+{
+    const char *at = text, *end = text + len;
+    char *out = text;
+    while (at < end) {
+        const int32_t hi = unit_at(at, end), lo = hi >= 0 ? unit_at(at + 6, end) : -1;
+        if (hi >= 0xD800 && hi < 0xDC00 && lo >= 0xDC00 && lo < 0xE000) {
+            const uint32_t cp = 0x10000 + (((uint32_t)hi - 0xD800) << 10) + ((uint32_t)lo - 0xDC00);
+            *out++ = (char)(0xF0 | cp >> 18);
+            *out++ = (char)(0x80 | (cp >> 12 & 0x3F));
+            *out++ = (char)(0x80 | (cp >> 6 & 0x3F));
+            *out++ = (char)(0x80 | (cp & 0x3F));
+            at += 12;
+            continue;
+        }
+        // An escaped backslash is no escape's beginning.
+        if (*at == '\\' && end - at > 1)
+            *out++ = *at++;
+        *out++ = *at++;
+    }
+    return (size_t)(out - text);
+}

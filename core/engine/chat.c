@@ -6,6 +6,7 @@
 
 #include <json-c/json.h>
 
+#include "core/base/json.h"
 #include "core/engine/impl.h"
 #include "core/model/chat.h"
 
@@ -167,6 +168,41 @@ static int64_t json_bytes(const char *json, size_t len)
     return bytes;
 }
 
+static int parse_and_render(const struct plm_core *core, const char *json, size_t len,
+                            struct plm_render *ret, plim_error *err)
+{
+    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
+    int r;
+    if (tokener == NULL)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a JSON parser");
+    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    struct json_object *body = json_tokener_parse_ex(tokener, json, (int)len);
+    enum json_tokener_error e = json_tokener_get_error(tokener);
+    // A number at the very end leaves the parser waiting for more digits; a body is an object.
+    if (e != json_tokener_success)
+        r = plm_error_set(err, PLIM_ERR_FORMAT, "messages", "the chat is not valid JSON: %s",
+                          json_tokener_error_desc(e));
+    else
+        r = render_body(core, body, ret, err);
+    json_object_put(body);
+    json_tokener_free(tokener);
+    return r;
+}
+
+// The same of a copy whose surrogate pairs are joined.
+static int join_and_render(const struct plm_core *core, const char *json, size_t len,
+                           struct plm_render *ret, plim_error *err)
+{
+    char *joined = plm_malloc(core->host, PLM_HOST_TEMPLATE, len);
+    if (joined == NULL)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "messages",
+                             "no host memory for a chat of %zu bytes", len);
+    memcpy(joined, json, len);
+    int r = parse_and_render(core, joined, plm_json_join_pairs(joined, len), ret, err);
+    plm_free(core->host, joined);
+    return r;
+}
+
 int plm_text_render(const struct plm_core *core, const char *json, size_t len,
                     struct plm_render *ret, plim_error *err)
 {
@@ -177,23 +213,8 @@ int plm_text_render(const struct plm_core *core, const char *json, size_t len,
     if (plm_host_charge(core->host, PLM_HOST_TEMPLATE, charge) != PLM_OK)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "messages",
                              "no host memory for a chat of %zu bytes", len);
-    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
-    int r = PLIM_ERR_NOMEM_HOST;
-    if (tokener != NULL) {
-        json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-        struct json_object *body = json_tokener_parse_ex(tokener, json, (int)len);
-        enum json_tokener_error e = json_tokener_get_error(tokener);
-        // A number at the very end leaves the parser waiting for more digits; a body is an object.
-        if (e != json_tokener_success)
-            r = plm_error_set(err, PLIM_ERR_FORMAT, "messages", "the chat is not valid JSON: %s",
-                              json_tokener_error_desc(e));
-        else
-            r = render_body(core, body, ret, err);
-        json_object_put(body);
-        json_tokener_free(tokener);
-    } else {
-        plm_error_set(err, r, NULL, "no host memory for a JSON parser");
-    }
+    int r = plm_json_has_pairs(json, len) ? join_and_render(core, json, len, ret, err)
+                                          : parse_and_render(core, json, len, ret, err);
     plm_host_discharge(core->host, PLM_HOST_TEMPLATE, charge);
     return r;
 }

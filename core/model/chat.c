@@ -4,6 +4,7 @@
 #include <json.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "core/model/template/ast.h"
 
@@ -158,6 +159,24 @@ static struct json_object *as_json_text(struct chat *chat, struct json_object *v
     return text;
 }
 
+// What a text says as JSON, or NULL where it says nothing. False: no host memory.
+static bool parse_text(struct chat *chat, struct json_object *text, struct json_object **ret)
+{
+    const char *json = json_object_get_string(text);
+    const size_t len = (size_t)json_object_get_string_len(text);
+    char *joined = NULL;
+    if (plm_json_has_pairs(json, len)) {
+        joined = plm_strndup(chat->host, PLM_HOST_TEMPLATE, json, len);
+        if (joined == NULL)
+            return false;
+        joined[plm_json_join_pairs(joined, len)] = '\0';
+        json = joined;
+    }
+    *ret = json_tokener_parse(json);
+    plm_free(chat->host, joined);
+    return true;
+}
+
 // The other form of one call's arguments, as a new reference: *ret is NULL where there is none.
 static bool convert_arguments(struct chat *chat, struct json_object *args, struct json_object **ret)
 {
@@ -165,7 +184,9 @@ static bool convert_arguments(struct chat *chat, struct json_object *args, struc
     *ret = NULL;
     if (json_object_is_type(args, json_type_string)) {
         // What is no JSON object stays text: then it is not for us to judge.
-        struct json_object *parsed = json_tokener_parse(json_object_get_string(args));
+        struct json_object *parsed;
+        if (!parse_text(chat, args, &parsed))
+            return false;
         bool is_object = json_object_is_type(parsed, json_type_object);
         if (is_object)
             chat->forms |= FORM_TEXT_ARGS;

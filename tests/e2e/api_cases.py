@@ -254,6 +254,10 @@ def refusals_by_the_table():
                 if word in ("@never", "@now"):
                     same((error["needed_bytes"], error["limit_bytes"]), (2000, 1000))
                     same(error["offer"], {"prompt_tokens": 10, "max_tokens": 20, "n": 1})
+                if word == "@queue":  # counted in requests, not in bytes
+                    same((error["needed"], error["limit"], error["term"]), (2000, 1000, "kv"))
+                    same(error["offer"], {"prompt_tokens": 10, "max_tokens": 20, "n": 1})
+                    check("needed_bytes" not in error, error)
     with Server("--overload-status", "429") as server:
         same(server.chat("@queue")[0], 429)
         same(server.chat("@now")[0], 429)

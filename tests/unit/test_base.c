@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
+#include <json-c/json.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +9,7 @@
 #include "core/base/buf.h"
 #include "core/base/checked.h"
 #include "core/base/clock.h"
+#include "core/base/json.h"
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
@@ -140,6 +143,53 @@ START_TEST(checked_arithmetic_refuses_to_wrap)
 }
 END_TEST
 
+// What json-c makes of an escaped pair after it was joined: every character beyond the BMP.
+START_TEST(json_pairs_are_what_they_spell)
+{
+    char text[64], want[8];
+    for (uint32_t cp = 0x10000; cp < 0x110000; cp += cp % 0x10000 == 0xDFFF ? 0x37FF : 7) {
+        const uint32_t v = cp - 0x10000;
+        int len = snprintf(text, sizeof(text), "[\"\\\\ud83d\\u%04X\\u%04x\"]", 0xD800 + (v >> 10),
+                           0xDC00 + (v & 0x3FF));
+        ck_assert(plm_json_has_pairs(text, (size_t)len));
+        text[plm_json_join_pairs(text, (size_t)len)] = '\0';
+        want[plm_utf8_encode(cp, want)] = '\0';
+        struct json_object *list = json_tokener_parse(text);
+        const char *got = json_object_get_string(json_object_array_get_idx(list, 0));
+        ck_assert_int_eq(memcmp(got, "\\ud83d", 6), 0); // an escaped backslash, and letters
+        ck_assert_str_eq(got + 6, want);
+        json_object_put(list);
+    }
+}
+END_TEST
+
+START_TEST(json_that_has_no_pairs_stays)
+{
+    static const char *const texts[] = {
+        "",
+        "\\",
+        "\\u",
+        "\\ud83",
+        "\\ud83d",
+        "\\ud83d\\u",
+        "\\ud83d\\ud83d",
+        "\\udc00\\ud83d",
+        "\\ud83d\\udxyz",
+        "\\\\ud83d\\\\udc00",
+        "\\u0041",
+        "\xC3\xA9 \\ud83d-\\udc00",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const size_t len = strlen(texts[i]);
+        char *copy = strdup(texts[i]); // exact, for the sanitizer
+        ck_assert_uint_eq(plm_json_join_pairs(copy, len), len);
+        ck_assert_str_eq(copy, texts[i]);
+        free(copy);
+    }
+    ck_assert(!plm_json_has_pairs("plain \\n \\u0041", 14));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base");
@@ -149,6 +199,8 @@ int main(void)
     tcase_add_test(tc, a_failed_buffer_stays_failed);
     tcase_add_test(tc, utf8_is_strict);
     tcase_add_test(tc, json_strings_are_valid_whatever_the_bytes);
+    tcase_add_test(tc, json_pairs_are_what_they_spell);
+    tcase_add_test(tc, json_that_has_no_pairs_stays);
     tcase_add_test(tc, deadlines_carry_and_stay_in_range);
     tcase_add_test(tc, philox_matches_the_published_vector);
     tcase_add_test(tc, checked_arithmetic_refuses_to_wrap);

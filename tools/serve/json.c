@@ -494,6 +494,28 @@ void plm_json_text(const struct plm_json_value *value, struct plm_out *out)
     }
 }
 
+// json-c 0.16 corrupts escaped surrogate pairs of some characters (U+2D800, say), so that it gets
+// them as UTF-8. A copy in which they are, no longer than the value and freed by the caller; the
+// scan has been here. NULL: no memory.
+static char *join_pairs(const struct plm_json_value *value, size_t *ret_len)
+{
+    char *out = malloc(value->len > 0 ? value->len : 1);
+    size_t n = 0;
+    for (size_t at = 0; out != NULL && at < value->len;) {
+        uint32_t cp = 0;
+        // Outside of strings there are neither backslashes nor bytes beyond ASCII.
+        size_t len = read_char(value->ptr + at, value->len - at, &cp);
+        if (len == 12)
+            n += encode(cp, out + n);
+        else
+            memcpy(out + n, value->ptr + at, len);
+        n += len == 12 ? 0 : len;
+        at += len;
+    }
+    *ret_len = n;
+    return out;
+}
+
 // What json-c takes for one value beside its text, measured at 48 to 88 bytes plus its share of
 // growing arrays and tables.
 #define TREE_NODE_BYTES 160
@@ -501,6 +523,7 @@ void plm_json_text(const struct plm_json_value *value, struct plm_out *out)
 struct json_object *plm_json_tree(const struct plm_json_value *value, plim_engine *engine,
                                   int64_t *ret_charged)
 {
+    // Thrice the text: in the tree, in the tokener's buffer, and in the copy.
     int64_t cost = (int64_t)value->nodes * TREE_NODE_BYTES + 3 * (int64_t)value->len;
     if (value->len > INT32_MAX / 4)
         return NULL;
@@ -509,14 +532,18 @@ struct json_object *plm_json_tree(const struct plm_json_value *value, plim_engin
         return NULL;
     struct json_tokener *tok = json_tokener_new_ex(PLM_JSON_DEPTH_MAX);
     struct json_object *tree = NULL;
-    if (tok != NULL) {
+    size_t len = 0;
+    char *text = join_pairs(value, &len);
+    if (tok != NULL && text != NULL) {
         json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-        tree = json_tokener_parse_ex(tok, value->ptr, (int)value->len);
+        tree = json_tokener_parse_ex(tok, text, (int)len);
         // A number has no end of its own: the tokener waits for one more byte.
         if (tree == NULL && json_tokener_get_error(tok) == json_tokener_continue)
             tree = json_tokener_parse_ex(tok, " ", 1);
-        json_tokener_free(tok);
     }
+    free(text);
+    if (tok != NULL)
+        json_tokener_free(tok);
     if (tree == NULL && engine != NULL)
         plim_engine_host_discharge(engine, cost);
     return tree;

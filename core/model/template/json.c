@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "core/model/template/run.h"
 
 static bool text_value(struct plm_trun *r, const char *p, size_t n, bool user, bool copy,
@@ -98,15 +99,23 @@ bool plm_tpl_from_json(struct plm_trun *r, struct plm_tcall *c)
     struct plm_tstr *text;
     if (!plm_tpl_arg_str(r, &c->self, &text) || !plm_tpl_step(r, text->len / 8))
         return false;
+    const char *json = plm_tstr_ptr(text);
+    size_t len = text->len;
+    if (plm_json_has_pairs(json, len)) {
+        char *joined = plm_tpl_alloc(r, len);
+        if (joined == NULL)
+            return false;
+        memcpy(joined, json, len);
+        len = plm_json_join_pairs(joined, len);
+        json = joined;
+    }
     struct json_tokener *tok = json_tokener_new_ex(64);
     if (tok == NULL)
         return plm_tpl_fail_memory(r);
     bool ok;
     json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
-    struct json_object *obj = text->len > INT32_MAX
-                                  ? NULL
-                                  : json_tokener_parse_ex(tok, plm_tstr_ptr(text), (int)text->len);
-    if (obj == NULL && text->len <= INT32_MAX &&
+    struct json_object *obj = len > INT32_MAX ? NULL : json_tokener_parse_ex(tok, json, (int)len);
+    if (obj == NULL && len <= INT32_MAX &&
         json_tokener_get_error(tok) == json_tokener_continue) // a number may go on: end the text
         obj = json_tokener_parse_ex(tok, "", -1);
     if (json_tokener_get_error(tok) != json_tokener_success)
