@@ -24,7 +24,7 @@ uint64_t plm_sim_own_bytes(const struct plm_backend_device *dev)
                        atomic_load(&w->driver_bytes));
 }
 
-static uint64_t foreign_bytes(const struct plm_backend_device *dev)
+uint64_t plm_sim_foreign_bytes(const struct plm_backend_device *dev)
 {
     return plm_sim_add(dev->world->state.foreign, atomic_load(&dev->world->foreign_bytes));
 }
@@ -46,7 +46,7 @@ static uint64_t heap_rooms(const struct plm_backend_device *dev, uint64_t eaten,
 
 static uint64_t outside(const struct plm_backend_device *dev)
 {
-    return plm_sim_add(atomic_load(&dev->world->driver_bytes), foreign_bytes(dev));
+    return plm_sim_add(atomic_load(&dev->world->driver_bytes), plm_sim_foreign_bytes(dev));
 }
 
 // What the host's view leaves, on unified memory.

@@ -14,14 +14,16 @@ void plm_sim_remember(struct plm_backend_device *dev, int64_t at_ns)
         last = &dev->history[dev->n_history++ % PLM_SIM_HISTORY];
     *last = (struct plm_sim_sample){.at_ns = at_ns,
                                     .free_bytes = plm_sim_free_bytes(dev, NULL),
-                                    .use_bytes = plm_sim_own_bytes(dev)};
+                                    .use_bytes = plm_sim_own_bytes(dev),
+                                    .foreign_bytes = plm_sim_foreign_bytes(dev)};
 }
 
 // What was true so long ago; the oldest that is still known where that was before.
 static struct plm_sim_sample seen(const struct plm_backend_device *dev)
 {
     struct plm_sim_sample now = {.free_bytes = plm_sim_free_bytes(dev, NULL),
-                                 .use_bytes = plm_sim_own_bytes(dev)};
+                                 .use_bytes = plm_sim_own_bytes(dev),
+                                 .foreign_bytes = plm_sim_foreign_bytes(dev)};
     const int64_t then = plm_sim_now(dev) - dev->script.query_lag_ns;
     for (uint64_t i = dev->n_history; i > 0 && dev->n_history - i < PLM_SIM_HISTORY; i--) {
         now = dev->history[(i - 1) % PLM_SIM_HISTORY];
@@ -41,6 +43,9 @@ static void honest(struct plm_backend_device *dev, struct plm_mem_info *ret)
     if (script->host_bytes > 0 && script->host_bytes < ret->total_bytes)
         ret->total_bytes = script->host_bytes;
     ret->free_bytes = sample.free_bytes;
+    // A driver that lets others push us out advises what is left to us beside them.
+    if (script->commit == PLM_COMMIT_SOFT && !script->unified)
+        ret->budget_bytes = plm_sim_sub(ret->total_bytes, sample.foreign_bytes);
     if (!script->hides_process_use)
         ret->process_use_bytes = sample.use_bytes;
     ret->source = "script";
@@ -66,7 +71,7 @@ static int bend(struct plm_backend_device *dev, enum plm_sim_lie lie, struct plm
     case PLM_SIM_FREE_ABOVE_TOTAL:
         info->free_bytes = info->total_bytes + dev->caps.granularity_bytes;
         break;
-    case PLM_SIM_ALL_ZERO: info->total_bytes = info->free_bytes = 0; break;
+    case PLM_SIM_ALL_ZERO: info->total_bytes = info->free_bytes = info->budget_bytes = 0; break;
     case PLM_SIM_USE_ABOVE_TOTAL: info->process_use_bytes = UINT64_MAX - 4096; break;
     case PLM_SIM_QUERY_FAILS: return PLM_ERR_IO;
     case PLM_SIM_OSCILLATE:

@@ -21,7 +21,7 @@ struct plm_sim_pending {
 // What was true from a time on.
 struct plm_sim_sample {
     int64_t at_ns;
-    uint64_t free_bytes, use_bytes;
+    uint64_t free_bytes, use_bytes, foreign_bytes;
 };
 
 // A range that the host copied in.
@@ -93,6 +93,7 @@ void plm_sim_settle(struct plm_backend_device *dev, int64_t now_ns);
 // Under the lock. What is free; *ret_missing (may be NULL): held beyond what there is.
 uint64_t plm_sim_free_bytes(const struct plm_backend_device *dev, uint64_t *ret_missing);
 uint64_t plm_sim_own_bytes(const struct plm_backend_device *dev);
+uint64_t plm_sim_foreign_bytes(const struct plm_backend_device *dev);
 
 // readings.c
 int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);

@@ -66,6 +66,8 @@ void plm_step_publish(struct plim_engine *engine)
     m->resizes = device.resizes;
     m->audit_excess = engine->gate.audit_excess;
     m->resubmits = engine->core->resubmits;
+    const uint32_t attempts = engine->core->profile.attempts;
+    m->plan_shrinks = attempts > 0 ? attempts - 1 : 0;
     m->ready = !engine->recover.down && !engine->recover.gone;
     m->lost = engine->recover.gone;
     if (m->steps % FORECAST_STEPS == 0 || sched.running == 0)

@@ -220,6 +220,12 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret)
                                        .process_use = PLM_PLAN_UNKNOWN};
     if (plm_device_caps(core->device)->reports_process_use)
         ret->process_use = (int64_t)info.process_use_bytes;
+    // Where others can push us out, free memory ends at 0 and tells no more how much they want; the
+    // driver's advice does. It is below what we hold then, and free below 0.
+    const int64_t own = ret->process_use != PLM_PLAN_UNKNOWN ? ret->process_use
+                                                             : ret->O + core->profile.plan.own_drv;
+    if (info.budget_bytes > 0)
+        ret->F = plm_min_i64(ret->F, (int64_t)info.budget_bytes - own);
     for (uint32_t i = 0; i < info.n_cgroups && i < PLM_PLAN_CGROUPS_MAX; i++) {
         const struct plm_cgroup *level = &info.cgroups[i];
         ret->cgroups[ret->n_cgroups++] =
@@ -388,7 +394,8 @@ static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 
 static int host_logits(struct plm_core *core, struct plm_error *err)
 {
-    if (plm_device_caps(core->device)->unified)
+    const struct plm_caps *caps = plm_device_caps(core->device);
+    if (caps->unified && !caps->addresses_only)
         return PLM_OK;
     core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
                                   sizeof(float));

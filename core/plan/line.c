@@ -40,9 +40,11 @@ static bool possible(const struct plm_line *line, const struct plm_stress_readin
 {
     const struct plm_plan_input *in = &line->plan->in;
     // 0 of 0, or another device's figure; more free than there is beside our own slabs; a process
-    // that uses the whole device, which is what an underflow is cut to.
-    return r->T > 0 && r->T - in->T < slack(line) && in->T - r->T < slack(line) && r->F >= 0 &&
-           r->F <= r->T - r->O + slack(line) && r->process_use < r->T;
+    // that uses the whole device and more than we know of, which is what an underflow is cut to.
+    // Below 0 is what a budget below our own slabs leaves.
+    return r->T > 0 && r->T - in->T < slack(line) && in->T - r->T < slack(line) && r->F >= -r->T &&
+           r->F <= r->T - r->O + slack(line) &&
+           (r->process_use < r->T || r->process_use <= r->O + line->plan->own_drv + slack(line));
 }
 
 // Whether the reading is of this moment. One that is the same to the byte although we took or gave
