@@ -311,7 +311,6 @@ struct plm_recover {
     int64_t down_ns;  // when it was lost
     int64_t retry_ns; // the next try is not before
     int64_t pause_ns; // between tries
-    uint32_t blocks;  // of the pool to take; lower than planned where that did not validate
     uint32_t refused; // steps in a row whose submit was refused twice
     uint32_t refused_waits; // of them, those with nothing left to give back
     uint32_t rows_max;      // of the next step after that; 0: no limit

@@ -41,47 +41,45 @@ static void give_up(struct plim_engine *engine, int status, const char *why)
 
 // ---- reopening ----
 
-static int rest_of(int r, struct plm_error *err, const char *what)
-{
-    return r == PLM_OK ? r : plm_fail(err, r, "%s: %s", what, plm_strstatus(r));
-}
-
-// As many blocks as the device gives, but no fewer than one whole request's; of more, those beside
-// which the ballast has room. At the least it is done without: a neighbour has taken the margin,
-// and that is no reason to end what runs.
-static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *ops)
-{
-    struct plm_core *core = engine->core;
-    const struct plm_plan *plan = &core->profile.plan;
-    const uint32_t least = (uint32_t)engine->line.floor, step = plan->slabs.slab_blocks;
-    uint32_t blocks, before = UINT32_MAX;
-    int64_t failed;
-    int r = ops->kv_resize(core, engine->recover.blocks, &blocks, &failed);
-    if (r != PLM_OK && (r != PLM_ERR_OUT_OF_DEVICE || blocks < least))
-        return r;
-    while ((r = ops->ballast(core, plan->ballast)) == PLM_ERR_OUT_OF_DEVICE && blocks > least &&
-           blocks < before) {
-        before = blocks;
-        ops->kv_resize(core, blocks > step + least ? blocks - step : least, &blocks, &failed);
-    }
-    return r == PLM_ERR_OUT_OF_DEVICE && blocks >= least ? PLM_OK : r;
-}
-
 static int validate(struct plim_engine *engine, const struct plm_stress_ops *ops,
                     struct plm_error *err)
 {
     struct plm_core *core = engine->core;
     plm_core_phase(core, PLM_PHASE_VALIDATE);
-    int r = plm_core_validate(core, err);
-    if (r == PLM_ERR_OUT_OF_DEVICE) {
-        const uint32_t step = core->profile.plan.slabs.slab_blocks;
-        struct plm_kv_pool_stats pool;
-        plm_kv_pool_read(core->pool, &pool);
-        engine->recover.blocks = pool.total > step ? pool.total - step : 0;
+    const int r = plm_core_validate(core, err);
+    return r == PLM_OK && !core->keeps_ballast ? ops->ballast(core, 0) : r;
+}
+
+// As many blocks as the device gives, and bears with the ballast beside them. At the floor it is
+// done without the ballast: a neighbour has taken the margin, and that is no reason to end what
+// runs.
+static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *ops,
+                     struct plm_error *err)
+{
+    struct plm_core *core = engine->core;
+    const struct plm_plan *plan = &core->profile.plan;
+    const int64_t floor = plm_max_i64(1, engine->line.floor);
+    int64_t ask = plm_max_i64(engine->line.target, floor), step = plan->slabs.slab_blocks;
+    int64_t ballast = plan->ballast, failed;
+    for (;;) {
+        uint32_t blocks;
+        int r = ops->kv_resize(core, (uint32_t)ask, &blocks, &failed);
+        if (r == PLM_ERR_OUT_OF_DEVICE && blocks >= floor)
+            r = PLM_OK;
+        if (r == PLM_OK)
+            r = ops->ballast(core, ballast);
+        if (r != PLM_OK)
+            plm_fail(err, r, "the KV cache: %s", plm_strstatus(r));
+        else
+            r = validate(engine, ops, err);
+        if (r != PLM_ERR_OUT_OF_DEVICE || (ask == floor && ballast == 0))
+            return r;
+        ops->ballast(core, 0);
+        if (ask == floor)
+            ballast = 0;
+        ask = plm_max_i64(floor, plm_min_i64(ask, blocks) - step);
+        step *= 2;
     }
-    if (r == PLM_OK && !core->keeps_ballast)
-        r = ops->ballast(core, 0);
-    return r;
 }
 
 // Reopens, reloads and takes what the plan says. What was reached stays for the next try, but for
@@ -102,12 +100,12 @@ static int rebuild(struct plim_engine *engine, struct plm_error *err)
     }
     if (status == PLM_OK) {
         plm_core_phase(core, PLM_PHASE_RESIZE);
-        status = rest_of(ops.set_caps(core, &core->profile.plan.in.caps), err, "the workspace");
+        status = ops.set_caps(core, &core->profile.plan.in.caps);
+        if (status != PLM_OK)
+            plm_fail(err, status, "the workspace: %s", plm_strstatus(status));
     }
     if (status == PLM_OK)
-        status = rest_of(take_pool(engine, &ops), err, "the KV cache");
-    if (status == PLM_OK)
-        status = validate(engine, &ops, err);
+        status = take_pool(engine, &ops, err);
     if (status == PLM_ERR_LOST || status == PLM_ERR_TIMEOUT)
         r->loaded = false;
     if (status == PLM_OK)
@@ -121,7 +119,6 @@ static void come_back(struct plim_engine *engine)
     struct plm_recover *r = &engine->recover;
     struct plm_kv_pool_stats pool;
     plm_kv_pool_read(core->pool, &pool);
-    plm_core_phase(core, PLM_PHASE_SERVE);
     r->down = false;
     r->up_ns = plm_now(core->clock);
     plm_pressure_resize(engine, pool.total); // as it is: the line follows
@@ -147,6 +144,7 @@ static void try_again(struct plim_engine *engine, int64_t now_ns)
     const int status = rebuild(engine, &err);
     pthread_mutex_unlock(&engine->monitor.device_lock);
     plm_host_set_limit(core->host, core->profile.plan.host_limit);
+    plm_core_phase(core, PLM_PHASE_SERVE);
     if (status == PLM_OK) {
         come_back(engine);
         return;
@@ -181,7 +179,6 @@ void plm_recover_lost(struct plim_engine *engine, int status)
     r->loaded = false;
     r->down_ns = r->retry_ns = now;
     r->pause_ns = PAUSE_FIRST_NS;
-    r->blocks = (uint32_t)plm_max_i64(engine->line.target, engine->line.floor);
 }
 
 // ---- the ballast ----

@@ -311,24 +311,27 @@ static void sample_rows(struct plim_engine *engine, const struct plm_batch *batc
 // ---- a step that ran ----
 
 // Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
-// *ret_culprit: the one request whose logits are wrong, or NULL where several are.
+// *ret_culprit: the one request whose logits are wrong where those of others are not, or NULL: a
+// prompt that has no logits in this step may have spoilt all there are.
 static int check(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits,
                  struct plim_request **ret_culprit)
 {
     const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
     struct plim_request *wrong = NULL;
-    bool several = false;
+    bool several = false, any_right = false;
     for (uint32_t i = 0; i < batch->shape.logits_rows; i++) {
         struct plim_request *request = ((struct plm_choice *)batch->logits_seqs[i])->request;
         const float *row = plm_core_logits(engine->core, logits, i);
         if (row == NULL)
             return PLM_ERR_LOST;
-        if (plm_sample_finite(row, n_vocab))
+        if (plm_sample_finite(row, n_vocab)) {
+            any_right = true;
             continue;
+        }
         several = several || (wrong != NULL && wrong != request);
         wrong = request;
     }
-    *ret_culprit = several ? NULL : wrong;
+    *ret_culprit = several || !any_right ? NULL : wrong;
     return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
 }
 

@@ -284,8 +284,11 @@ static int verify_slab(struct plm_core *core, uint64_t addr, uint64_t bytes, uin
         r = plm_launch_verify(core->device, &verify);
     if (r == PLM_OK)
         r = plm_device_submit(core->device, &value);
-    if (r == PLM_OK)
-        r = plm_device_wait(core->device, value, -1);
+    if (r != PLM_OK) {
+        plm_device_discard(core->device); // its slab may be given back before the next submit
+        return r;
+    }
+    r = plm_device_wait(core->device, value, -1);
     if (r == PLM_OK)
         r = plm_device_copy_out(core->device, ret_wrong, core->workspace_addr, sizeof(*ret_wrong));
     return r;

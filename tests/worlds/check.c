@@ -49,7 +49,7 @@ struct check_state {
     uint64_t changed_step; // something arrived, was admitted, ended
     uint64_t trouble_step; // the device failed or the pool was resized; 0: never
     uint64_t ended_step;   // something ended, or there was nothing to do
-    uint64_t losses, refused, resizes, preemptions, allocs;
+    uint64_t losses, refused, resizes, replays, preemptions, allocs;
     uint32_t ended_before;
     // The oldest sequence.
     const struct plm_seq *oldest;
@@ -219,7 +219,7 @@ void check_refused(struct run *run, const struct played *p, const plim_request_o
     const bool now = err->status == PLIM_ERR_NOMEM_NOW || err->status == PLIM_ERR_QUEUE_FULL;
     switch (err->status) {
     case PLIM_ERR_CLOSED:
-        if (!run->drains)
+        if (!run->drains && !run->metrics.lost)
             fault(run, FAULT_REFUSAL, "closed, but nobody drains the engine");
         return;
     case PLIM_ERR_NOMEM_HOST:
@@ -270,6 +270,15 @@ static void check_token(struct run *run, const struct played *p, const plim_even
               p - run->requests + 1, e->choice, p->choice_tokens[e->choice], e->token, out.token);
 }
 
+static bool holds_poison(const struct run *run, const struct played *p)
+{
+    for (uint32_t i = 0; i < p->n_prompt; i++) {
+        if (p->prompt[i] == run->world->device.poison_token)
+            return true;
+    }
+    return false;
+}
+
 // A failed end that nothing in the world explains.
 static void check_status(struct run *run, const struct played *p, const plim_event *e)
 {
@@ -289,7 +298,7 @@ static void check_status(struct run *run, const struct played *p, const plim_eve
             fault(run, FAULT_ONCE, "request %td ends as lost, but the device was not", number);
         return;
     case PLIM_ERR_NUMERIC:
-        if (run->world->device.poison == PLM_SIM_POISON_NAN && !p->ask->poison)
+        if (run->world->device.poison == PLM_SIM_POISON_NAN && !holds_poison(run, p))
             fault(run, FAULT_TOKENS, "request %td ends by the poison of another", number);
         return;
     default: return;
@@ -494,7 +503,8 @@ static void note_trouble(struct run *run)
 {
     struct check_state *c = run->check;
     const struct observer *o = &run->observer;
-    if (o->losses != c->losses || o->refused != c->refused || run->metrics.resizes != c->resizes)
+    if (o->losses != c->losses || o->refused != c->refused || run->metrics.resizes != c->resizes ||
+        run->metrics.replays != c->replays)
         c->trouble_step = run->step;
     // A slab that is taken between steps has its tables on the host, too.
     if (c->allocs != o->world.allocs || in_trouble(run))
@@ -503,6 +513,7 @@ static void note_trouble(struct run *run)
     c->losses = o->losses;
     c->refused = o->refused;
     c->resizes = run->metrics.resizes;
+    c->replays = run->metrics.replays;
     if (run->metrics.preemptions != c->preemptions)
         c->changed_step = run->step;
     c->preemptions = run->metrics.preemptions;

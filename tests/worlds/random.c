@@ -213,7 +213,7 @@ static void draw_neighbour(struct dice *d, struct plm_world *w, struct random_wo
 static void draw_fault(struct dice *d, struct plm_world *w, struct random_world *ret)
 {
     struct plm_sim_event *e;
-    switch (between(d, 0, 7)) {
+    switch (between(d, 0, 9)) {
     case 0:
     case 1: draw_neighbour(d, w, ret); return;
     case 2:
@@ -240,8 +240,31 @@ static void draw_fault(struct dice *d, struct plm_world *w, struct random_world 
         e = event(d, w, ret, PLM_SIM_OVERRUN, between(d, 1, 64));
         e->when = PLM_SIM_AT_STEP;
         return;
+    case 7: // the rule for several in a row is met, too
+        for (uint32_t n = chance(d, 30) ? between(d, 2, 3) : 1; n > 0; n--) {
+            e = event(d, w, ret, PLM_SIM_LOST, 0);
+            e->when = PLM_SIM_AT_SUBMIT;
+            e->at = chance(d, 10) ? between(d, 1, 13) : between(d, 14, 150);
+        }
+        return;
+    case 8:
+        e = event(d, w, ret, PLM_SIM_HANG, (int64_t)between(d, 1, 20) * 1000 * MS);
+        e->when = PLM_SIM_AT_SUBMIT;
+        e->at = between(d, 14, 150);
+        return;
     default: e = event(d, w, ret, PLM_SIM_TAKE, (int64_t)(between(d, 1, 16) * MIB)); return;
     }
+}
+
+// A token at which a step fails, and who sends it.
+static void draw_poison(struct dice *d, struct plm_world *w, struct random_world *ret)
+{
+    w->device.poison = (enum plm_sim_poison)between(d, PLM_SIM_POISON_NAN, PLM_SIM_POISON_LOST);
+    // Beyond the tokens of the steps that a start or a reopening runs: one a row, of 128.
+    w->model.n_vocab = 256;
+    w->device.poison_token = (int32_t)between(d, 128, 255);
+    for (uint32_t n = between(d, 1, 2); n > 0 && w->n_requests > 0; n--)
+        ret->requests[between(d, 0, w->n_requests - 1)].poison = true;
 }
 
 void random_world(uint64_t seed, struct random_world *ret)
@@ -259,6 +282,10 @@ void random_world(uint64_t seed, struct random_world *ret)
     w->device.events = ret->events;
     for (uint32_t i = between(&d, 0, 3); i > 0; i--)
         draw_fault(&d, w, ret);
+    if (chance(&d, 10))
+        draw_poison(&d, w, ret);
+    if (chance(&d, 40))
+        option(w, "watchdog_ms", 1000);
 }
 
 uint64_t random_seed(uint64_t base, uint64_t i)
