@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/random.h"
+#include "core/plimsoll.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
@@ -267,6 +268,17 @@ static void draw_poison(struct dice *d, struct plm_world *w, struct random_world
         ret->requests[between(d, 0, w->n_requests - 1)].poison = true;
 }
 
+static void draw_nights(struct dice *d, struct plm_world *w)
+{
+    uint64_t step = between(d, 5, 100);
+    for (uint32_t i = between(d, 1, 2); i > 0; i--) {
+        w->actions[w->n_actions++] = (struct plm_world_action){step, PLM_WORLD_SLEEP};
+        step += between(d, 1, 40);
+        w->actions[w->n_actions++] = (struct plm_world_action){step, PLM_WORLD_WAKE};
+        step += between(d, 1, 40);
+    }
+}
+
 void random_world(uint64_t seed, struct random_world *ret)
 {
     struct dice d = {.seed = seed};
@@ -286,6 +298,10 @@ void random_world(uint64_t seed, struct random_world *ret)
         draw_poison(&d, w, ret);
     if (chance(&d, 40))
         option(w, "watchdog_ms", 1000);
+    if (chance(&d, 40))
+        option(w, "neighbours", between(&d, PLIM_NEIGHBOURS_HOLD, PLIM_NEIGHBOURS_YIELD));
+    if (chance(&d, 15))
+        draw_nights(&d, w);
 }
 
 uint64_t random_seed(uint64_t base, uint64_t i)
