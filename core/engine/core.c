@@ -9,77 +9,8 @@
 #include "core/base/random.h"
 #include "core/engine/impl.h"
 
-// Defaults of the CPU: a small model must not take gigabytes of a laptop.
-#define DEFAULT_BATCH_TOKENS 512
-#define DEFAULT_SEQUENCES    8
 // Fill, verify and copies of a start, beside the launches of a step.
 #define EXTRA_DISPATCHES 64
-// Range of the options: above them a number is a slip, not a wish.
-#define BATCH_TOKENS_MAX 65536
-#define SEQUENCES_MAX    4096
-
-// ---- options ----
-
-void plim_engine_opts_init(plim_engine_opts *opts)
-{
-    if (opts == NULL)
-        return;
-    *opts = (plim_engine_opts){.struct_size = sizeof(*opts),
-                               .device = "cpu",
-                               .memory_fraction = 1.0,
-                               .queue_max = 256,
-                               .queue_timeout_ms = 30000,
-                               .prefix_cache = 1,
-                               .monitor_ms = 1000,
-                               .log_level = PLIM_LOG_INFO};
-}
-
-int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err)
-{
-    if (opts == NULL || opts->struct_size < sizeof(opts->struct_size))
-        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
-                             "options were not initialised: call plim_engine_opts_init()");
-    plim_engine_opts_init(ret);
-    memcpy(ret, opts, opts->struct_size < sizeof(*ret) ? opts->struct_size : sizeof(*ret));
-    if (ret->model_path == NULL || ret->model_path[0] == '\0')
-        return plm_error_set(err, PLIM_ERR_INVALID, "model_path", "no model file is named");
-    if (!(ret->memory_fraction > 0.0 && ret->memory_fraction <= 1.0))
-        return plm_error_set(err, PLIM_ERR_INVALID, "memory_fraction",
-                             "memory_fraction is %g; it must be above 0 and at most 1",
-                             ret->memory_fraction);
-    if (ret->batch_max_tokens > BATCH_TOKENS_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
-                             "batch_max_tokens is %u; the largest is %d", ret->batch_max_tokens,
-                             BATCH_TOKENS_MAX);
-    if (ret->max_sequences > SEQUENCES_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "max_sequences",
-                             "max_sequences is %u; the largest is %d", ret->max_sequences,
-                             SEQUENCES_MAX);
-    if (ret->memory_limit_bytes > INT64_MAX || ret->host_limit_bytes > INT64_MAX ||
-        ret->max_total_tokens > INT64_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "memory_limit_bytes",
-                             "a limit does not fit into 63 bits");
-    if (ret->neighbours > PLIM_NEIGHBOURS_YIELD)
-        return plm_error_set(err, PLIM_ERR_INVALID, "neighbours",
-                             "neighbours is %u; it must be auto, hold or yield (0 to 2)",
-                             ret->neighbours);
-    if (ret->device == NULL)
-        ret->device = "cpu";
-    if (ret->batch_max_tokens == 0)
-        ret->batch_max_tokens = DEFAULT_BATCH_TOKENS;
-    if (ret->max_sequences == 0)
-        ret->max_sequences = DEFAULT_SEQUENCES;
-    // Every running sequence has at least one row of a step.
-    if (ret->batch_max_tokens < ret->max_sequences)
-        return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
-                             "batch_max_tokens is %u; it must be at least max_sequences (%u)",
-                             ret->batch_max_tokens, ret->max_sequences);
-    if (ret->prefill_chunk == 0 || ret->prefill_chunk > ret->batch_max_tokens)
-        ret->prefill_chunk = ret->batch_max_tokens;
-    if (ret->queue_max == 0)
-        return plm_error_set(err, PLIM_ERR_INVALID, "queue_max", "queue_max must be at least 1");
-    return PLIM_OK;
-}
 
 // ---- files ----
 
@@ -390,6 +321,9 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
 static int build(struct plm_core *core, struct plm_error *err)
 {
     int r = open_device(core, err);
+    if (r == PLM_OK)
+        r = plm_opts_judge(&core->opts, plm_device_caps(core->device)->unified,
+                           plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)
         r = load_weights(core, err);
     if (r == PLM_OK)

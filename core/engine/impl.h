@@ -147,6 +147,10 @@ int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_b
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
 // Copies foreign options over the defaults; INVALID names the field.
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
+// Judges limits against each other that only model and device tell, before the load: INVALID names
+// both with their values. block_bytes: of one KV block.
+int plm_opts_judge(const plim_engine_opts *opts, bool unified, uint64_t block_bytes,
+                   struct plm_error *err);
 void plm_core_report_head(const struct plm_core *core, const struct plm_caps *caps,
                           const struct plm_ledger_stats *ledger, struct plm_report_head *ret);
 

@@ -154,7 +154,10 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     plm_dry_caps(kind, device_bytes, &caps);
     plm_dry_reading(&caps, device_bytes, &reading);
     snprintf(core->device_id, sizeof(core->device_id), "%s", core->opts.device);
-    int r = plm_model_weight_sizes(core->model, &caps, kind_layout, kind, &core->weight_sizes, err);
+    int r = plm_opts_judge(&core->opts, caps.unified,
+                           plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
+    if (r == PLM_OK)
+        r = plm_model_weight_sizes(core->model, &caps, kind_layout, kind, &core->weight_sizes, err);
     if (r != PLM_OK)
         return r;
     plm_core_profile_opts(core, &caps, core->weight_sizes.slabs, &opts);

@@ -170,6 +170,7 @@ struct plm_plan_knobs {
     int64_t memory_limit;          // at least this, where the operator's limit binds
     int64_t host_limit;            // at most this, where the host term counts
     int64_t max_total_tokens;      // at most (or at least) this, where the size is pinned
+    uint32_t size_ctx;             // with this context, where the one asked for is longer
     double memory_fraction;        // at least this, where it is below 1
     struct plm_plan_caps together; // all three at once, where none of them alone helps
     int64_t missing;               // bytes that the caps asked for lack

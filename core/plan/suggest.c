@@ -159,6 +159,8 @@ static void suggest_limits(const struct search *base, struct plm_plan_knobs *ret
         search_largest(&s, least,
                        lacks_blocks(in) ? least : in->pinned_tokens / PLM_KV_BLOCK_TOKENS, &value))
         ret->max_total_tokens = value * PLM_KV_BLOCK_TOKENS;
+    if (ret->max_total_tokens > 0 && ret->max_total_tokens < in->caps.max_context)
+        ret->size_ctx = (uint32_t)ret->max_total_tokens;
 }
 
 void plm_plan_suggest(const struct plm_plan_input *in, const struct plm_cost_table *table,
@@ -229,6 +231,8 @@ static void put_knobs(struct text *t, const struct plm_plan_knobs *knobs)
         separator(t), PUT(t, "--memory-fraction at least %.2f", knobs->memory_fraction);
     if (knobs->max_total_tokens > 0)
         separator(t), PUT(t, "--max-total-tokens %lld", (long long)knobs->max_total_tokens);
+    if (knobs->size_ctx > 0)
+        PUT(t, " with --ctx-size %u", knobs->size_ctx);
     if (knobs->together.max_sequences > 0) {
         separator(t);
         PUT(t, "--ctx-size %u with --parallel %u and -b %u", knobs->together.max_context,

@@ -58,7 +58,10 @@ static void try_suggestions(struct run *run)
         }
         return;
     }
-    if (number_after(text, "--ctx-size ", &value)) {
+    // The last of the list, and sometimes together with a context.
+    const char *size = strstr(text, "--max-total-tokens ");
+    if (number_after(text, "--ctx-size ", &value) &&
+        (size == NULL || strstr(text, "--ctx-size ") < size)) {
         o = run->opts;
         o.ctx_size = (uint32_t)value;
         try_opts(run, &o, "--ctx-size ", value);
@@ -91,6 +94,8 @@ static void try_suggestions(struct run *run)
     if (number_after(text, "--max-total-tokens ", &value)) {
         o = run->opts;
         o.max_total_tokens = (uint64_t)value;
+        if (number_after(size, " with --ctx-size ", &ctx))
+            o.ctx_size = (uint32_t)ctx;
         try_opts(run, &o, "--max-total-tokens ", value);
     }
 }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of an engine: defaults, ranges, and limits that contradict each other, which are
+// named together with their values.
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/engine/impl.h"
+
+// Defaults of the CPU: a small model must not take gigabytes of a laptop.
+#define DEFAULT_BATCH_TOKENS 512
+#define DEFAULT_SEQUENCES    8
+// Range of the options: above them a number is a slip, not a wish.
+#define BATCH_TOKENS_MAX 65536
+#define SEQUENCES_MAX    4096
+
+void plim_engine_opts_init(plim_engine_opts *opts)
+{
+    if (opts == NULL)
+        return;
+    *opts = (plim_engine_opts){.struct_size = sizeof(*opts),
+                               .device = "cpu",
+                               .memory_fraction = 1.0,
+                               .queue_max = 256,
+                               .queue_timeout_ms = 30000,
+                               .prefix_cache = 1,
+                               .monitor_ms = 1000,
+                               .log_level = PLIM_LOG_INFO};
+}
+
+static int check_ranges(const plim_engine_opts *o, plim_error *err)
+{
+    if (!(o->memory_fraction > 0.0 && o->memory_fraction <= 1.0))
+        return plm_error_set(err, PLIM_ERR_INVALID, "memory_fraction",
+                             "memory_fraction is %g; it must be above 0 and at most 1",
+                             o->memory_fraction);
+    if (o->batch_max_tokens > BATCH_TOKENS_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
+                             "batch_max_tokens is %u; the largest is %d", o->batch_max_tokens,
+                             BATCH_TOKENS_MAX);
+    if (o->max_sequences > SEQUENCES_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "max_sequences",
+                             "max_sequences is %u; the largest is %d", o->max_sequences,
+                             SEQUENCES_MAX);
+    if (o->memory_limit_bytes > INT64_MAX || o->host_limit_bytes > INT64_MAX ||
+        o->max_total_tokens > INT64_MAX || o->kv_min_bytes > INT64_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "memory_limit_bytes",
+                             "a limit does not fit into 63 bits");
+    if (o->neighbours > PLIM_NEIGHBOURS_YIELD)
+        return plm_error_set(err, PLIM_ERR_INVALID, "neighbours",
+                             "neighbours is %u; it must be auto, hold or yield (0 to 2)",
+                             o->neighbours);
+    return PLIM_OK;
+}
+
+// What can be judged without model and device.
+static int check_pairs(const plim_engine_opts *o, plim_error *err)
+{
+    // Every running sequence has at least one row of a step.
+    if (o->batch_max_tokens < o->max_sequences)
+        return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
+                             "batch_max_tokens is %u; it must be at least max_sequences (%u)",
+                             o->batch_max_tokens, o->max_sequences);
+    if (o->max_total_tokens != 0 && o->ctx_size > o->max_total_tokens)
+        return plm_error_set(err, PLIM_ERR_INVALID, "ctx_size",
+                             "ctx_size is %u, but max_total_tokens pins the KV cache to %llu "
+                             "tokens: one request of that length could not end",
+                             o->ctx_size, (unsigned long long)o->max_total_tokens);
+    if (o->memory_limit_bytes != 0 && o->kv_min_bytes > o->memory_limit_bytes)
+        return plm_error_set(err, PLIM_ERR_INVALID, "kv_min_bytes",
+                             "kv_min_bytes is %llu, but memory_limit_bytes is %llu: the KV cache "
+                             "is a part of it",
+                             (unsigned long long)o->kv_min_bytes,
+                             (unsigned long long)o->memory_limit_bytes);
+    if (o->kv_min_bytes != 0 && o->neighbours == PLIM_NEIGHBOURS_HOLD)
+        return plm_error_set(err, PLIM_ERR_INVALID, "kv_min_bytes",
+                             "kv_min_bytes is %llu, but with neighbours hold (%u) the KV cache is "
+                             "never made smaller",
+                             (unsigned long long)o->kv_min_bytes, o->neighbours);
+    if (o->neighbours == PLIM_NEIGHBOURS_YIELD && o->monitor_ms == 0)
+        return plm_error_set(err, PLIM_ERR_INVALID, "monitor_ms",
+                             "monitor_ms is %u, but neighbours is yield (%u): without readings "
+                             "nobody would see them come",
+                             o->monitor_ms, o->neighbours);
+    return PLIM_OK;
+}
+
+int plm_opts_judge(const plim_engine_opts *o, bool unified, uint64_t block_bytes,
+                   struct plm_error *err)
+{
+    if (unified && o->memory_limit_bytes != 0 && o->host_limit_bytes >= o->memory_limit_bytes)
+        return plm_fail(err, PLM_ERR_INVALID,
+                        "host_limit_bytes is %llu, but memory_limit_bytes is %llu: on this device "
+                        "the host budget is a part of it",
+                        (unsigned long long)o->host_limit_bytes,
+                        (unsigned long long)o->memory_limit_bytes);
+    const uint64_t pinned_blocks = plm_div_ceil(o->max_total_tokens, PLM_KV_BLOCK_TOKENS);
+    if (pinned_blocks != 0 && o->kv_min_bytes / block_bytes > pinned_blocks)
+        return plm_fail(err, PLM_ERR_INVALID,
+                        "kv_min_bytes is %llu, but max_total_tokens pins the KV cache to %llu "
+                        "tokens, which take %llu bytes",
+                        (unsigned long long)o->kv_min_bytes,
+                        (unsigned long long)o->max_total_tokens,
+                        (unsigned long long)(pinned_blocks * block_bytes));
+    return PLM_OK;
+}
+
+int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err)
+{
+    if (opts == NULL || opts->struct_size < sizeof(opts->struct_size))
+        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
+                             "options were not initialised: call plim_engine_opts_init()");
+    plim_engine_opts_init(ret);
+    memcpy(ret, opts, opts->struct_size < sizeof(*ret) ? opts->struct_size : sizeof(*ret));
+    if (ret->model_path == NULL || ret->model_path[0] == '\0')
+        return plm_error_set(err, PLIM_ERR_INVALID, "model_path", "no model file is named");
+    int r = check_ranges(ret, err);
+    if (r != PLIM_OK)
+        return r;
+    if (ret->device == NULL)
+        ret->device = "cpu";
+    if (ret->batch_max_tokens == 0)
+        ret->batch_max_tokens = DEFAULT_BATCH_TOKENS;
+    if (ret->max_sequences == 0)
+        ret->max_sequences = DEFAULT_SEQUENCES;
+    if (ret->prefill_chunk == 0 || ret->prefill_chunk > ret->batch_max_tokens)
+        ret->prefill_chunk = ret->batch_max_tokens;
+    if (ret->queue_max == 0)
+        return plm_error_set(err, PLIM_ERR_INVALID, "queue_max", "queue_max must be at least 1");
+    return check_pairs(ret, err);
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits that contradict each other: one message names both fields with their values, before
+// anything is loaded.
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/engine/impl.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static plim_engine_opts plain(void)
+{
+    plim_engine_opts o;
+    plim_engine_opts_init(&o);
+    o.model_path = TEST_MODELS "/llama-tied-q4_0.gguf";
+    o.manual_step = 1;
+    return o;
+}
+
+static void contradict(const plim_engine_opts *o, const char *param, const char *const words[4])
+{
+    plim_engine *engine;
+    plim_error err = {0};
+    int r = plim_engine_create(o, &engine, &err);
+    ck_assert_msg(r == PLIM_ERR_INVALID, "%s: %d %s", words[0], r, err.message);
+    if (param != NULL)
+        ck_assert_str_eq(err.param, param);
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(strstr(err.message, words[i]) != NULL, "no %s: %s", words[i], err.message);
+}
+
+START_TEST(both_are_named_with_their_values)
+{
+    plim_engine_opts o = plain();
+    o.batch_max_tokens = 4;
+    o.max_sequences = 5;
+    contradict(&o, "batch_max_tokens",
+               (const char *const[]){"batch_max_tokens", "4", "max_sequences", "5"});
+    o = plain();
+    o.ctx_size = 256;
+    o.max_total_tokens = 128;
+    contradict(&o, "ctx_size", (const char *const[]){"ctx_size", "256", "max_total_tokens", "128"});
+    o = plain();
+    o.memory_limit_bytes = 300 * MIB;
+    o.kv_min_bytes = 300 * MIB + 1;
+    contradict(
+        &o, "kv_min_bytes",
+        (const char *const[]){"kv_min_bytes", "314572801", "memory_limit_bytes", "314572800"});
+    o = plain();
+    o.kv_min_bytes = 77;
+    o.neighbours = PLIM_NEIGHBOURS_HOLD;
+    contradict(&o, "kv_min_bytes",
+               (const char *const[]){"kv_min_bytes", "77", "neighbours", "hold"});
+    o = plain();
+    o.neighbours = PLIM_NEIGHBOURS_YIELD;
+    o.monitor_ms = 0;
+    contradict(&o, "monitor_ms", (const char *const[]){"monitor_ms", "0", "neighbours", "yield"});
+    // Those that need the device and the model.
+    o = plain();
+    o.memory_limit_bytes = 300 * MIB;
+    o.host_limit_bytes = 400 * MIB;
+    contradict(
+        &o, NULL,
+        (const char *const[]){"host_limit_bytes", "419430400", "memory_limit_bytes", "314572800"});
+    o = plain();
+    o.max_total_tokens = 512;
+    o.kv_min_bytes = MIB;
+    contradict(&o, NULL,
+               (const char *const[]){"kv_min_bytes", "1048576", "max_total_tokens", "512"});
+}
+END_TEST
+
+START_TEST(the_edge_of_each_is_no_contradiction)
+{
+    plim_engine_opts o = plain(), read;
+    struct plm_error err;
+    o.batch_max_tokens = o.max_sequences = 8;
+    o.ctx_size = o.max_total_tokens = 256;
+    o.memory_limit_bytes = o.kv_min_bytes = 300 * MIB;
+    o.neighbours = PLIM_NEIGHBOURS_YIELD;
+    o.monitor_ms = 1;
+    ck_assert_int_eq(plm_opts_read(&o, &read, NULL), PLIM_OK);
+    o.host_limit_bytes = 300 * MIB - 1;
+    o.kv_min_bytes = 16 * 4096;
+    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_OK); // 16 blocks, and 16 pinned
+    o.kv_min_bytes = 17 * 4096;
+    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID);
+    o.kv_min_bytes = 0;
+    o.host_limit_bytes = 300 * MIB;
+    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_opts_judge(&o, false, 4096, &err), PLM_OK); // host memory is apart
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("limits");
+    TCase *tc = tcase_create("all");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, both_are_named_with_their_values);
+    tcase_add_test(tc, the_edge_of_each_is_no_contradiction);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
