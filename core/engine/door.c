@@ -103,9 +103,12 @@ void plm_door_relook(plim_engine *engine)
     const bool asked = engine->streak_asks;
     const enum plm_admit_term term = engine->streak_term;
     engine->streak_asks = false;
+    const bool first = engine->streak < 2 * STREAK; // told of once, however long it goes on
     pthread_mutex_unlock(&engine->lock);
     if (!asked)
         return;
+    if (first)
+        plm_incident(engine, "refusals");
     plm_logf(&engine->core->log, PLM_LOG_DEBUG, "a streak of refusals (%s): looking again",
              plm_admit_term_name(term));
     // Only what the term can use: a full queue is no reason to forget cached prompts.

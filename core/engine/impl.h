@@ -6,7 +6,8 @@
 //  - engine.lock guards what others need: the inbox, the numbers that the door judges by, metrics
 //    and refusals. It is held for moments, never over a forward.
 //  - each request has a lock of its own for its events; engine.ready_lock guards the ready list.
-//    Neither is ever held while another lock is taken.
+//    Neither is ever held while another lock is taken; nor is the ring's, which may be taken under
+//    any of them.
 #ifndef PLM_ENGINE_IMPL_H
 #define PLM_ENGINE_IMPL_H
 
@@ -20,6 +21,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/device.h"
+#include "core/engine/ring.h"
 #include "core/kv/pool.h"
 #include "core/kv/prefix.h"
 #include "core/mem/arena.h"
@@ -211,6 +213,7 @@ struct plim_request {
     bool ignore_eos;
     uint32_t n_prompt;
     struct plm_admit_request admit;
+    uint64_t ring_id; // of its record
     int64_t submit_ns;
 
     // The stepping thread's.
@@ -355,6 +358,8 @@ struct plim_engine {
     double tokens_per_s;        // smoothed
     uint64_t forecast_tokens;   // until the first running request ends
     uint64_t next_order;
+    struct plm_ring *ring;
+    const char *incident; // of this step, to be told of at its end; NULL: none
     uint64_t n_marks;    // calls of plm_step, as the device was told
     plim_metrics counts; // the stepping thread's; published after every step
 

@@ -159,6 +159,17 @@ static void try_again(struct plim_engine *engine, int64_t now_ns)
     r->pause_ns = plm_min_i64(2 * r->pause_ns, PAUSE_MAX_NS);
 }
 
+static void record_loss(struct plim_engine *engine, int status)
+{
+    struct plm_ring_record r = {.kind = PLM_RING_LOST};
+    if (status == PLM_ERR_TIMEOUT) {
+        r.kind = PLM_RING_HANG;
+        r.value = 2 * MS * (int64_t)engine->core->opts.watchdog_ms;
+    }
+    plm_ring_put(engine->ring, &r);
+    plm_incident(engine, "lost");
+}
+
 void plm_recover_lost(struct plim_engine *engine, int status)
 {
     struct plm_core *core = engine->core;
@@ -166,6 +177,7 @@ void plm_recover_lost(struct plim_engine *engine, int status)
     const int64_t now = plm_now(core->clock);
     plm_device_lose(core->device); // what hangs may still write: only a reopen ends it
     engine->counts.losses++;
+    record_loss(engine, status);
     r->streak = r->streak > 0 && now - r->up_ns < AGAIN_NS ? r->streak + 1 : 1;
     plm_logf(&core->log, PLM_LOG_ERROR, "the device was lost (%s), %u in a row",
              plm_strstatus(status), r->streak);

@@ -296,6 +296,18 @@ void plm_request_host_limits(struct plm_admit_limits *limits)
     limits->host_output_tokens = FIRST_OUTPUT_MAX;
 }
 
+static uint64_t record(plim_engine *engine, const struct plm_admit_request *ask, uint64_t seed,
+                       int status)
+{
+    const struct plm_ring_record r = {.kind = status == PLIM_OK ? PLM_RING_SUBMIT : PLM_RING_REFUSE,
+                                      .a = ask->prompt_tokens,
+                                      .b = ask->max_tokens,
+                                      .n = (uint16_t)ask->n,
+                                      .value = (int64_t)seed,
+                                      .status = (int8_t)status};
+    return plm_ring_put(engine->ring, &r);
+}
+
 static void enqueue(plim_engine *engine, struct plim_request *request)
 {
     request->submit_ns = plm_now(engine->core->clock);
@@ -323,6 +335,7 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
                                           .n = o->n};
     struct plm_admit_result result;
     int r = plm_door_judge(engine, &ask, &result, err);
+    record(engine, &ask, o->seed, r);
     if (r == PLIM_ERR_CONTEXT && o->tokens == NULL)
         snprintf(err->message, sizeof(err->message),
                  "the prompt has at least %u tokens, but the context has %u", ask.prompt_tokens,
@@ -344,8 +357,10 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
                                                                      : INT64_MAX / 4)};
     struct plm_admit_result result;
     int r = plm_door_judge(engine, &ask, &result, err);
-    if (r != PLIM_OK)
+    if (r != PLIM_OK) {
+        record(engine, &ask, o->seed, r);
         return r;
+    }
     struct plim_request *request = build(engine, o, prompt, result.max_tokens);
     if (request == NULL) {
         plm_door_unreserve(engine, ask.prompt_tokens);
@@ -353,6 +368,7 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
                              "no host memory is left for a request");
     }
     request->admit = ask;
+    request->ring_id = record(engine, &ask, request->params.seed, PLIM_OK);
     *ret = request; // before the engine can deliver events to a reader
     enqueue(engine, request);
     return PLIM_OK;

@@ -46,6 +46,20 @@ static void account_end(struct plim_engine *engine, struct plim_request *request
     pthread_mutex_unlock(&engine->lock);
 }
 
+static void record_end(struct plim_engine *engine, const struct plim_request *request)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < request->n; i++) {
+        if (request->choices[i].completions > longest)
+            longest = request->choices[i].completions;
+    }
+    const struct plm_ring_record r = {.kind = PLM_RING_END,
+                                      .value = (int64_t)request->ring_id,
+                                      .a = longest,
+                                      .status = (int8_t)request->status};
+    plm_ring_put(engine->ring, &r);
+}
+
 void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
                           enum plim_finish finish, int32_t status, const plim_error *error)
 {
@@ -72,6 +86,7 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
         plm_histogram_add(&engine->counts.decode, request->decode_s);
     }
     unlink_request(engine, request);
+    record_end(engine, request);
     // What the door sees is true before the caller learns that the request is over.
     account_end(engine, request);
     plm_step_publish(engine);
@@ -168,6 +183,8 @@ static void admitted(void *ctx, struct plm_seq *seq)
     engine->waiting_tokens -= request->n_prompt;
     pthread_mutex_unlock(&engine->lock);
     request->unheard = !plm_events_admitted(request);
+    plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_ADMIT,
+                                                         .value = (int64_t)request->ring_id});
 }
 
 // ---- a batch ----
@@ -260,11 +277,15 @@ static int forward(struct plim_engine *engine, const struct plm_batch *batch, ui
     int r = plm_core_forward(core, &forward, ret_logits, &used);
     plm_device_step_end(core->device);
     int64_t excess = r == PLM_OK ? plm_gate_audit(&engine->gate, &batch->shape, used) : 0;
-    if (excess > 0)
+    if (excess > 0) {
         plm_logf(&core->log, PLM_LOG_ERROR,
                  "a forward of %u rows used %lld bytes more than planned (a defect; the plan now "
                  "counts them)",
                  batch->shape.rows, (long long)excess);
+        plm_ring_put(engine->ring,
+                     &(struct plm_ring_record){.kind = PLM_RING_OVERRUN, .value = excess});
+        plm_incident(engine, "audit");
+    }
     return r;
 }
 
@@ -368,7 +389,10 @@ static void recover(struct plim_engine *engine, const struct plm_batch *batch, i
     plm_logf(&engine->core->log, PLM_LOG_WARN, "a forward of %u rows failed: %s", batch->shape.rows,
              plm_strstatus(status));
     switch (status) {
-    case PLM_ERR_OUT_OF_DEVICE: plm_recover_refused(engine, &batch->shape); break;
+    case PLM_ERR_OUT_OF_DEVICE:
+        plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_NO_ROOM});
+        plm_recover_refused(engine, &batch->shape);
+        break;
     case PLM_ERR_LOST:
     case PLM_ERR_TIMEOUT: plm_recover_lost(engine, status); break;
     default: plm_search_failed(engine, status, culprit);
@@ -471,10 +495,12 @@ static bool work(struct plim_engine *engine, int64_t now_ns, bool asleep)
 bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
+    plm_ring_step(engine->ring, engine->n_marks, now_ns);
     plm_door_relook(engine);
     const bool asleep = plm_sleep_step(engine);
     const bool resized = plm_pressure_step(engine, now_ns, asleep);
     const bool worked = work(engine, now_ns, asleep);
+    plm_incident_tell(engine);
     plm_step_publish(engine);
     plm_step_bury(engine);
     return worked || resized;

@@ -83,6 +83,8 @@ static void gather_facts(struct plm_model *model)
     f->n_vocab = hp->n_vocab;
     f->n_embd = hp->n_embd;
     f->n_layer = hp->n_layer;
+    f->n_head = hp->n_head;
+    f->n_ff = hp->n_ff;
     f->n_ctx_train = hp->n_ctx_train;
     f->file_bytes = plm_gguf_file_bytes(model->gguf);
     uint64_t by_type[64] = {0}; // type numbers of the format are below 64

@@ -24,6 +24,8 @@ struct plm_model_facts {
     uint32_t n_vocab;
     uint32_t n_embd;
     uint32_t n_layer;
+    uint32_t n_head;
+    uint32_t n_ff;
     uint32_t n_ctx_train;
     uint64_t n_params;
     uint64_t file_bytes;

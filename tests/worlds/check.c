@@ -50,7 +50,7 @@ struct check_state {
     uint64_t trouble_step; // the device failed or the pool was resized; 0: never
     uint64_t ended_step;   // something ended, or there was nothing to do
     uint64_t losses, refused, resizes, replays, preemptions, allocs;
-    uint32_t ended_before;
+    uint32_t ended_before, incidents;
     // The oldest sequence.
     const struct plm_seq *oldest;
     uint64_t oldest_order, oldest_high, oldest_step;
@@ -506,10 +506,12 @@ static void note_trouble(struct run *run)
     if (o->losses != c->losses || o->refused != c->refused || run->metrics.resizes != c->resizes ||
         run->metrics.replays != c->replays)
         c->trouble_step = run->step;
-    // A slab that is taken between steps has its tables on the host, too.
-    if (c->allocs != o->world.allocs || in_trouble(run))
+    // A slab that is taken between steps has its tables on the host, too, and an incident is
+    // written into memory of its own.
+    if (c->allocs != o->world.allocs || c->incidents != run->incidents || in_trouble(run))
         c->changed_step = run->step;
     c->allocs = o->world.allocs;
+    c->incidents = run->incidents;
     c->losses = o->losses;
     c->refused = o->refused;
     c->resizes = run->metrics.resizes;

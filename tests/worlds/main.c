@@ -23,7 +23,7 @@ enum plm_plant plm_planted;
 
 struct args {
     uint64_t count, seed, world;
-    bool has_world, print, verbose, twice;
+    bool has_world, print, verbose, twice, replay;
     unsigned jobs;
     const char *incident; // file for the last incident's world
     const char *plant;    // the planted bug that must show; NULL: none
@@ -75,6 +75,30 @@ static void play_text(struct run *run, const struct plm_world *world)
     run_finish(&other);
     plm_world_free(parsed);
     plm_buf_finish(&text);
+    plm_host_destroy(host);
+}
+
+// An incident's world, which the engine wrote, shows the same incident.
+static void play_incident(struct run *run, const struct plm_buf *text)
+{
+    struct plm_host *host = plm_host_create(0);
+    struct plm_world *parsed = NULL;
+    struct plm_error err = {0};
+    struct run other = {0};
+    const struct play_opts quiet = {0};
+    if (run->incidents == 0)
+        fault(run, FAULT_WORLD, "there was no incident");
+    else if (plm_world_parse(host, text->data, text->len, &parsed, &err) != PLM_OK)
+        fault(run, FAULT_WORLD, "the incident's world is not read: %s", err.msg);
+    else
+        play(&other, parsed, &quiet);
+    if (other.fault != NO_FAULT)
+        fault(run, other.fault, "in the incident's world: %s", other.fault_text);
+    else if (strcmp(other.reason, run->reason) != 0)
+        fault(run, FAULT_WORLD, "the incident was \"%s\", its world shows \"%s\"", run->reason,
+              other.reason);
+    run_finish(&other);
+    plm_world_free(parsed);
     plm_host_destroy(host);
 }
 
@@ -130,6 +154,8 @@ static bool play_file(const char *path, const struct args *args, struct run *run
         play(run, world, &opts);
         if (args->twice && run->fault == NO_FAULT)
             play_text(run, world);
+        if (args->replay && run->fault == NO_FAULT)
+            play_incident(run, incident);
         tell(run, path);
         good = run->fault == NO_FAULT;
     }
@@ -301,7 +327,7 @@ static int play_many(const struct args *args)
 
 static int usage(void)
 {
-    fputs("usage: worlds [--verbose] [--twice] [--incident OUT] FILE...\n"
+    fputs("usage: worlds [--verbose] [--twice] [--replay] [--incident OUT] FILE...\n"
           "       worlds --count N [--seed S] [--jobs J] [--twice]   random worlds\n"
           "       worlds --plant NAME --count N [--seed S]           until a planted bug shows\n"
           "       worlds --world SEED [--verbose] [--twice]          one of them\n"
@@ -382,6 +408,8 @@ static int parse(int argc, char **argv, struct args *a)
             a->verbose = true;
         else if (strcmp(argv[i], "--twice") == 0)
             a->twice = true;
+        else if (strcmp(argv[i], "--replay") == 0)
+            a->replay = true;
         else if (strcmp(argv[i], "--incident") == 0 && i + 1 < argc)
             a->incident = argv[++i];
         else if (strcmp(argv[i], "--plant") == 0 && i + 1 < argc)

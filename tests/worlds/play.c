@@ -386,6 +386,7 @@ static void on_incident(void *ctx, const char *reason, const char *world, size_t
 {
     struct run *run = ctx;
     run->incidents++;
+    snprintf(run->reason, sizeof(run->reason), "%s", reason);
     note(run, "incident: %s", reason);
     if (run->incident == NULL)
         return;
@@ -471,9 +472,12 @@ bool play_start(struct run *run, const plim_engine_opts *asked)
 
 void play_stop(struct run *run)
 {
-    plim_engine_free(run->engine);
+    const int64_t left = plm_engine_destroy(run->engine);
     run->engine = NULL;
     run->host = NULL;
+    if (left != 0)
+        fault(run, FAULT_BALANCE, "the engine is gone and left %lld bytes of host memory",
+              (long long)left);
     check_freed(run);
 }
 

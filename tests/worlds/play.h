@@ -81,6 +81,7 @@ struct run {
     plim_error start_error;
     bool ready;
     uint32_t incidents;
+    char reason[32];          // of the last one
     struct plm_buf *incident; // NULL: not kept; else the last one's world
 
     struct played *requests; // [world->n_requests]

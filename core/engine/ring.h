@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine saw lately: a ring of fixed size, and the writer that renders it as a world file
+// (docs/worlds.md), so that an incident in the field can be played on a simulated device. Recording
+// costs a lock and a store, and takes no memory after creation. Texts, tokens and salts are not
+// kept: a request is its sizes and its seed.
+#ifndef PLM_ENGINE_RING_H
+#define PLM_ENGINE_RING_H
+
+#include <stdint.h>
+
+#include "core/base/alloc.h"
+#include "core/base/buf.h"
+
+// A request is two or three records; this many are some hundred of them.
+#define PLM_RING_RECORDS 1024u
+
+enum plm_ring_kind {
+    PLM_RING_SUBMIT,  // a prompt tokens, b output asked for, n choices, value: the seed
+    PLM_RING_REFUSE,  // the same, but it was not let in; status
+    PLM_RING_ADMIT,   // of the request `id`
+    PLM_RING_END,     // of it; a tokens of the longest choice, status
+    PLM_RING_FOREIGN, // value bytes are held by others now
+    PLM_RING_RESIZE,  // the KV cache has a blocks now
+    PLM_RING_NO_ROOM, // a submit was refused
+    PLM_RING_LOST,    // the device
+    PLM_RING_HANG,    // a step took value ns, which is too long
+    PLM_RING_OVERRUN, // a step used value bytes beyond its plan
+    PLM_RING_SLEEP,
+    PLM_RING_WAKE,
+    PLM_RING_DRAIN,
+};
+
+struct plm_ring_record {
+    uint64_t step; // of the engine when it happened: calls of plm_step so far
+    uint64_t id;   // number of the record; a request is known by that of its SUBMIT
+    int64_t value;
+    uint32_t a, b;
+    uint16_t n;
+    int8_t status; // enum plm_status
+    uint8_t kind;
+};
+
+struct plm_ring;
+
+int plm_ring_create(struct plm_host *host, struct plm_ring **ret); // PLM_ERR_NOMEM_HOST
+void plm_ring_destroy(struct plm_ring *ring);                      // NULL is allowed
+// The engine enters a step at this time; any records that follow are of it. Its thread.
+void plm_ring_step(struct plm_ring *ring, uint64_t step, int64_t now_ns);
+// Any thread; step and id are set here. Returns the id, never 0.
+uint64_t plm_ring_put(struct plm_ring *ring, const struct plm_ring_record *record);
+
+struct plim_engine;
+// The world that the ring remembers, as text. Its thread. buf->failed: no host memory.
+void plm_ring_write(struct plim_engine *engine, const char *reason, struct plm_buf *buf);
+
+// Something happened that is worth a file; told at the end of the step. reason: a constant word.
+// Its thread.
+void plm_incident(struct plim_engine *engine, const char *reason);
+// Tells the embedder, where it asked for it.
+void plm_incident_tell(struct plim_engine *engine);
+
+#endif
