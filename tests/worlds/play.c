@@ -518,6 +518,7 @@ void play(struct run *run, const struct plm_world *world, const struct play_opts
     run->n_vocab = plm_model_facts(run->engine->core->model)->n_vocab;
     run->metrics.struct_size = sizeof(run->metrics);
     plim_engine_metrics(run->engine, &run->metrics);
+    run->committed = run->plan.resident + run->plan.host + run->plan.margin + run->plan.budget;
     run->left_at_ready = observed_left(&run->observer, &run->device);
     run->allocs_at_ready = run->observer.world.allocs;
     check_begin(run);

@@ -95,6 +95,7 @@ struct run {
     uint32_t n_refused, n_offers, n_offers_taken, n_finished, n_ended;
     uint64_t n_tokens;
     int64_t left_at_ready; // bytes that nobody holds on the device
+    int64_t committed;     // the terms of the plan that share the room; with fraction 1 all of it
     uint64_t allocs_at_ready, slabs_since;
     plim_metrics metrics; // after the last step
     struct plm_plan plan;

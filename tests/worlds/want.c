@@ -132,6 +132,7 @@ static const struct figure runs[] = {
     // Seen from below: what the device had left at READY, slabs that were asked for since, and the
     // most that was held in a phase.
     {"left_at_ready", I64, offsetof(struct run, left_at_ready)},
+    {"committed", I64, offsetof(struct run, committed)},
     {"slabs_since", U64, offsetof(struct run, slabs_since)},
     {"peak.load", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_LOAD])},
     {"peak.tune", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_TUNE])},
