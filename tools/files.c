@@ -111,7 +111,7 @@ bool plm_file_writable(const char *command, const char *path)
             unlink(part);
     }
     if (fd < 0)
-        fprintf(stderr, "plimsoll %s: cannot write %s: %s\n", command, path, strerror(errno));
+        fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(errno));
     else
         close(fd);
     free(part);

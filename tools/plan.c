@@ -164,7 +164,7 @@ int plim_cmd_plan(int argc, char **argv)
     int status = 2;
     if (flags.plan_out != NULL && !plm_file_writable("plan", flags.plan_out)) {
         plm_engine_flags_finish(&engine_flags);
-        return 2;
+        return 1;
     }
     if (plm_engine_flags_apply(&engine_flags, "plan"))
         status = make(&engine_flags, &flags);

@@ -188,6 +188,8 @@ static int start(plim_engine *engine, struct plm_error *err)
     plm_host_read(engine->core->host, &host);
     engine->limits.host_idle = host.used_bytes;
     plm_pressure_init(engine);
+    const uint32_t attempts = engine->core->profile.attempts;
+    engine->counts.plan_shrinks = attempts > 1 ? attempts - 1 : 0;
     plm_step_publish(engine);
     r = plm_monitor_start(engine);
     if (r != PLM_OK)

@@ -164,53 +164,92 @@ int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, siz
     return engine_plan(engine, false, out, cap, need);
 }
 
-int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
-{
+// What /v1/memory lists, copied under the lock.
+struct lists {
     struct plm_report_refusal refusals[PLM_REFUSALS];
     struct plm_report_neighbour neighbours[PLM_NEIGHBOURS];
+    uint32_t n_refusals, n_neighbours;
+};
+
+static void copy_lists(plim_engine *e, struct lists *ret)
+{
+    pthread_mutex_lock(&e->lock);
+    const uint64_t n = e->n_refusals, events = e->monitor.n_events;
+    ret->n_refusals = n < PLM_REFUSALS ? (uint32_t)n : PLM_REFUSALS;
+    for (uint32_t i = 0; i < ret->n_refusals; i++)
+        ret->refusals[i] = e->refusals[(n - ret->n_refusals + i) % PLM_REFUSALS];
+    ret->n_neighbours = events < PLM_NEIGHBOURS ? (uint32_t)events : PLM_NEIGHBOURS;
+    for (uint32_t i = 0; i < ret->n_neighbours; i++)
+        ret->neighbours[i] = e->monitor.events[(events - ret->n_neighbours + i) % PLM_NEIGHBOURS];
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void write_memory(const plim_engine *engine, const plim_metrics *m,
+                         const struct lists *lists, struct plm_buf *buf)
+{
+    const struct plm_core *core = engine->core;
+    const struct plm_report_counter counters[] = {
+        {"allocations_in_step", (int64_t)m->allocations_in_step},
+        {"resizes", (int64_t)m->resizes},
+        {"audit_excess", (int64_t)m->audit_excess},
+        {"steps", (int64_t)m->steps},
+        {"preemptions", (int64_t)m->preemptions},
+        {"refused_never", (int64_t)m->rejected_never},
+        {"refused_now", (int64_t)m->rejected_now},
+        {"refused_queue", (int64_t)m->rejected_queue},
+        {"refused_context", (int64_t)m->rejected_context},
+        {"plan_shrinks", (int64_t)m->plan_shrinks},
+        {"validated_blocks", (int64_t)m->validated_blocks},
+        {"shrinks", (int64_t)m->shrinks},
+        {"grows", (int64_t)m->grows},
+        {"losses", (int64_t)m->losses},
+        {"reopened", (int64_t)m->reopened},
+        {"replays", (int64_t)m->replays},
+        {"poisoned", (int64_t)m->poisoned},
+        {"resubmits", (int64_t)m->resubmits},
+        {"stalls", (int64_t)m->stalls},
+        {"incidents", (int64_t)m->incidents},
+    };
+    struct plm_report_device device = {.id = core->device_id,
+                                       .name = plm_device_caps(core->device)->name,
+                                       .plan = &core->profile.plan,
+                                       .limit_bytes = m->limit_bytes,
+                                       .foreign_bytes = m->foreign_bytes,
+                                       .blocks_total = (uint32_t)m->blocks_total,
+                                       .blocks_used = (uint32_t)m->blocks_used,
+                                       .blocks_cached = (uint32_t)m->blocks_cached,
+                                       .blocks_free = (uint32_t)m->blocks_free};
+    plm_ledger_read(core->ledger, &device.ledger);
+    struct plm_report_memory memory = {.wall_ns = core->clock->wall_ns(core->clock->ctx),
+                                       .ready = m->ready,
+                                       .sealed = m->sealed,
+                                       .asleep = m->asleep,
+                                       .devices = &device,
+                                       .n_devices = 1,
+                                       .running = m->running,
+                                       .waiting = m->waiting,
+                                       .preempted = m->preempted,
+                                       .refusals = lists->refusals,
+                                       .n_refusals = lists->n_refusals,
+                                       .neighbours = lists->neighbours,
+                                       .n_neighbours = lists->n_neighbours,
+                                       .counters = counters,
+                                       .n_counters = sizeof(counters) / sizeof(counters[0])};
+    plm_host_read(core->host, &memory.host);
+    plm_report_memory_json(buf, &memory);
+}
+
+int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    struct lists lists;
     struct plm_buf buf;
     plim_metrics m = {.struct_size = sizeof(m)};
     if (engine == NULL)
         return PLIM_ERR_INVALID;
-    plim_engine *e = (plim_engine *)(uintptr_t)engine;
-    const struct plm_core *core = engine->core;
     plim_engine_metrics(engine, &m);
-    pthread_mutex_lock(&e->lock);
-    uint32_t n = e->n_refusals < PLM_REFUSALS ? (uint32_t)e->n_refusals : PLM_REFUSALS;
-    for (uint32_t i = 0; i < n; i++)
-        refusals[i] = e->refusals[(e->n_refusals - n + i) % PLM_REFUSALS];
-    const uint32_t n_events =
-        e->monitor.n_events < PLM_NEIGHBOURS ? (uint32_t)e->monitor.n_events : PLM_NEIGHBOURS;
-    for (uint32_t i = 0; i < n_events; i++)
-        neighbours[i] = e->monitor.events[(e->monitor.n_events - n_events + i) % PLM_NEIGHBOURS];
-    pthread_mutex_unlock(&e->lock);
-    struct plm_report_device device = {.id = core->device_id,
-                                       .name = plm_device_caps(core->device)->name,
-                                       .plan = &core->profile.plan,
-                                       .limit_bytes = m.limit_bytes,
-                                       .foreign_bytes = m.foreign_bytes,
-                                       .blocks_total = (uint32_t)m.blocks_total,
-                                       .blocks_used = (uint32_t)m.blocks_used,
-                                       .blocks_cached = (uint32_t)m.blocks_cached,
-                                       .blocks_free = (uint32_t)m.blocks_free};
-    plm_ledger_read(core->ledger, &device.ledger);
-    struct plm_report_memory memory = {.ready = m.ready,
-                                       .sealed = m.sealed,
-                                       .devices = &device,
-                                       .n_devices = 1,
-                                       .running = m.running,
-                                       .waiting = m.waiting,
-                                       .preempted = m.preempted,
-                                       .refusals = refusals,
-                                       .n_refusals = n,
-                                       .neighbours = neighbours,
-                                       .n_neighbours = n_events,
-                                       .allocations_in_step = m.allocations_in_step,
-                                       .resizes = m.resizes,
-                                       .audit_excess = m.audit_excess};
-    plm_host_read(core->host, &memory.host);
-    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
-    plm_report_memory_json(&buf, &memory);
+    copy_lists((plim_engine *)(uintptr_t)engine, &lists);
+    plm_buf_init(&buf, engine->core->host, PLM_HOST_OTHER);
+    write_memory(engine, &m, &lists, &buf);
     return buf_out(&buf, out, cap, need);
 }
 

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/checked.h"
@@ -245,6 +246,12 @@ static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
     integer(buf, "margin_bytes", d->plan->margin);
     integer(buf, "foreign_bytes", d->foreign_bytes);
     by_class(buf, "by_owner", ledger);
+    phase_peaks(buf, ledger);
+    open_object(buf, "largest_free_bytes"); // in one piece, of what each owner holds
+    for (int i = 0; i < PLM_MEM_CLASSES; i++)
+        integer(buf, plm_mem_class_name((enum plm_mem_class)i),
+                ledger->by_class[i].largest_free_bytes);
+    close_with(buf, '}');
     open_object(buf, "blocks");
     integer(buf, "tokens", PLM_KV_BLOCK_TOKENS);
     integer(buf, "bytes", d->plan->in.block_bytes);
@@ -298,8 +305,10 @@ void plm_report_memory_json(struct plm_buf *buf, const struct plm_report_memory 
 {
     plm_buf_append_char(buf, '{');
     text(buf, "object", "memory");
+    integer(buf, "time", m->wall_ns / 1000000000);
     boolean(buf, "ready", m->ready);
     boolean(buf, "sealed", m->sealed);
+    boolean(buf, "asleep", m->asleep);
     open_list(buf, "devices");
     for (uint32_t i = 0; i < m->n_devices; i++)
         device_json(buf, &m->devices[i]);
@@ -319,9 +328,8 @@ void plm_report_memory_json(struct plm_buf *buf, const struct plm_report_memory 
         neighbour_json(buf, &m->neighbours[i]);
     close_with(buf, ']');
     open_object(buf, "counters");
-    integer(buf, "allocations_in_step", (int64_t)m->allocations_in_step);
-    integer(buf, "resizes", (int64_t)m->resizes);
-    integer(buf, "audit_excess", (int64_t)m->audit_excess);
+    for (uint32_t i = 0; i < m->n_counters; i++)
+        integer(buf, m->counters[i].name, m->counters[i].value);
     close_with(buf, '}');
     close_with(buf, '}');
 }
@@ -342,28 +350,37 @@ static void rule(struct plm_buf *buf)
                        "  ------------------------------ ------------     ------------------\n");
 }
 
+// One of the limits of the room, and what is off it.
+static void limit_row(struct plm_buf *buf, const char *label, int64_t bytes, const char *off,
+                      bool binds)
+{
+    char note[96];
+    snprintf(note, sizeof(note), "%s%s", off, binds ? "  <- binds" : "");
+    row(buf, label, bytes, note);
+}
+
 // Where the room comes from: each limit, and which one binds.
 static void room_rows(struct plm_buf *buf, const struct plm_plan *plan)
 {
     const struct plm_plan_input *in = &plan->in;
-    const char *binds = "<- binds";
     row(buf, "device total", in->T, "");
-    row(buf, "- others and driver", plan->foreign, "");
+    row(buf, "- other programs, driver", plan->foreign, "");
     if (in->unheld > 0)
         row(buf, "- encoders, not held yet", in->unheld, "");
-    row(buf, "= left by the device", in->T - plan->foreign - in->unheld,
-        plan->room_binds == PLM_TERM_DEVICE ? binds : "");
+    limit_row(buf, "left by the device", in->T - plan->foreign - in->unheld, "",
+              plan->room_binds == PLM_TERM_DEVICE);
     if (in->operator_limit != PLM_PLAN_NO_LIMIT)
-        row(buf, "--memory-limit, less own host", in->operator_limit - plan->own_drv,
-            plan->room_binds == PLM_TERM_OPERATOR ? binds : "");
+        limit_row(buf, "left by --memory-limit", in->operator_limit - plan->own_drv,
+                  "what this process itself takes is off", plan->room_binds == PLM_TERM_OPERATOR);
     for (uint32_t i = 0; i < in->n_cgroups; i++) {
         const struct plm_plan_cgroup *c = &in->cgroups[i];
         bool this_one = plan->room_binds == PLM_TERM_CGROUP && plan->room_cgroup == i;
-        row(buf, "cgroup limit, less other use", c->limit - (c->current - c->reclaimable - in->O),
-            this_one ? binds : "");
+        limit_row(buf, "left by the control group",
+                  c->limit - (c->current - c->reclaimable - in->O), "what else is in it is off",
+                  this_one);
     }
     rule(buf);
-    row(buf, "room", plan->room, "");
+    row(buf, "room", plan->room, "the least of them");
 }
 
 static void resident_rows(struct plm_buf *buf, const struct plm_report_head *head,
@@ -438,7 +455,7 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     row(buf, "load line", plan->line, "resident + KV cache");
     plm_buf_printf(buf,
                    "\n  %" PRId64 " blocks of %d tokens (%" PRId64 " bytes each) in %" PRId64
-                   " slabs: %" PRId64 " tokens\n",
+                   " allocations: %" PRId64 " tokens\n",
                    plan->blocks, PLM_KV_BLOCK_TOKENS, plan->in.block_bytes, slab_count(plan),
                    plan->blocks * PLM_KV_BLOCK_TOKENS);
     plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",

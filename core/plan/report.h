@@ -73,9 +73,16 @@ struct plm_report_neighbour {
     int64_t change_bytes;
 };
 
+struct plm_report_counter {
+    const char *name;
+    int64_t value;
+};
+
 struct plm_report_memory {
+    int64_t wall_ns; // now
     bool ready;
     bool sealed;
+    bool asleep;
     const struct plm_report_device *devices;
     uint32_t n_devices;
     struct plm_host_stats host;
@@ -84,7 +91,8 @@ struct plm_report_memory {
     uint32_t n_refusals;
     const struct plm_report_neighbour *neighbours; // oldest first
     uint32_t n_neighbours;
-    uint64_t allocations_in_step, resizes, audit_excess;
+    const struct plm_report_counter *counters;
+    uint32_t n_counters;
 };
 // The object of GET /v1/memory.
 void plm_report_memory_json(struct plm_buf *buf, const struct plm_report_memory *memory);

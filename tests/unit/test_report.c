@@ -118,7 +118,10 @@ static struct plm_report_memory make_memory(const struct plm_report_device *devi
                                             const struct plm_report_refusal *refusals,
                                             const struct plm_report_neighbour *neighbours)
 {
+    static const struct plm_report_counter counters[] = {{"allocations_in_step", 0},
+                                                         {"resizes", 4}};
     return (struct plm_report_memory){
+        .wall_ns = 1700000002000000000,
         .ready = true,
         .sealed = true,
         .devices = device,
@@ -131,7 +134,8 @@ static struct plm_report_memory make_memory(const struct plm_report_device *devi
         .n_refusals = 2,
         .neighbours = neighbours,
         .n_neighbours = 1,
-        .resizes = 4};
+        .counters = counters,
+        .n_counters = 2};
 }
 
 START_TEST(the_memory_report)
@@ -143,10 +147,10 @@ START_TEST(the_memory_report)
         .name = "cpu",
         .plan = &plan,
         .ledger = {.held_bytes = 150,
-                   .by_class =
-                       {[PLM_MEM_WEIGHTS] = {.held_bytes = 100}, [PLM_MEM_KV] = {.held_bytes = 50}},
+                   .by_class = {[PLM_MEM_WEIGHTS] = {.held_bytes = 100},
+                                [PLM_MEM_KV] = {.held_bytes = 50, .largest_free_bytes = 5}},
                    .peak_held_bytes = 999,
-                   .phase_peak_bytes = {[PLM_PHASE_SERVE] = 200}},
+                   .phase_peak_bytes = {[PLM_PHASE_LOAD] = 120, [PLM_PHASE_SERVE] = 200}},
         .limit_bytes = plan.line - 7,
         .blocks_total = 10,
         .blocks_used = 4,
@@ -177,6 +181,10 @@ START_TEST(the_memory_report)
     ck_assert_int_eq(number(d, "limit_bytes"), plan.line - 7);
     ck_assert_int_eq(number(d, "total_bytes"), 24 * GIB);
     ck_assert_int_eq(number(d, "high_water_bytes"), 200);
+    ck_assert_int_eq(number(get(d, "phase_peaks"), "load"), 120);
+    ck_assert_int_eq(number(get(d, "largest_free_bytes"), "kv"), 5);
+    ck_assert_int_eq(number(o, "time"), 1700000002);
+    ck_assert(!json_object_get_boolean(get(o, "asleep")));
     ck_assert_int_eq(number(d, "margin_bytes"), plan.margin);
     ck_assert_int_eq(number(d, "foreign_bytes"), 0);
     struct json_object *b = get(d, "blocks");
@@ -215,7 +223,7 @@ START_TEST(the_table_says_who_binds)
     const char *binds = strstr(buf.data, "<- binds");
     ck_assert_ptr_nonnull(binds);
     ck_assert_ptr_null(strstr(binds + 1, "<- binds"));
-    ck_assert_ptr_nonnull(strstr(buf.data, "--memory-limit, less own host"));
+    ck_assert_ptr_nonnull(strstr(buf.data, "left by --memory-limit"));
     ck_assert_ptr_nonnull(strstr(buf.data, "lowered from 99999"));
     // Columns line up: every line with MiB has it at the same place.
     long column = -1;

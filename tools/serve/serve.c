@@ -519,7 +519,7 @@ int plim_cmd_serve(int argc, char **argv)
     if (srv->flags.plan_out != NULL && !plm_file_writable("serve", srv->flags.plan_out)) {
         plm_auth_finish(&srv->auth);
         plm_engine_flags_finish(&srv->engine_flags);
-        return 2;
+        return 1;
     }
     srv->started_s = (int64_t)time(NULL);
     l.exit_status = 0;
