@@ -76,6 +76,7 @@ struct plm_caps {
     enum plm_commit commit;
     bool unified; // device memory is host memory: the host term of the plan applies
     bool reports_process_use;
+    bool tunes;                 // ops have variants to choose among
     bool addresses_only;        // has no bytes behind its addresses: weights are not read for it
     uint64_t granularity_bytes; // g of the plan; the CPU says 16 MiB
     uint64_t context_bytes;     // driver's cost of an open device, where process use is unknown
@@ -149,6 +150,8 @@ struct plm_device_desc {
 
 struct plm_backend_device; // each backend's own
 
+#define PLM_TUNING_NAME_BYTES 64 // of what a choice of a variant holds for
+
 struct plm_backend {
     const char *name;
 
@@ -208,6 +211,17 @@ struct plm_backend {
     int (*copy_out)(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
     // PLM_OK or PLM_ERR_LOST. Any thread, never blocks.
     int (*status)(const struct plm_backend_device *dev);
+    // Optional, all three or none: variants of an op. They give the same bits and take the same
+    // memory, so that a choice moves neither a text nor a plan; only time differs. variants: how
+    // many there are for these arguments (at least 1; their addresses do not count), and a name of
+    // what the choice holds for ("matmul q4_0/q8 4096x4096 few"), stable over builds. variant_name:
+    // static text, NULL beyond the last one. choose: launches whose arguments have the same name
+    // run this variant from now on; before, and where LIMIT says that no more are kept, variant 0.
+    uint32_t (*variants)(const struct plm_backend_device *dev, enum plm_op op, const void *args,
+                         char name[PLM_TUNING_NAME_BYTES]);
+    const char *(*variant_name)(const struct plm_backend_device *dev, enum plm_op op,
+                                uint32_t index);
+    int (*choose)(struct plm_backend_device *dev, enum plm_op op, const void *args, uint32_t index);
     // Optional: the engine entered a phase, or begins its step-th step after READY (1, 2, ...) in
     // PLM_PHASE_SERVE. For traces, and for the timeline of a simulated device. Never blocks.
     void (*mark)(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step);

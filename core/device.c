@@ -539,6 +539,33 @@ static int launch(struct plm_device *d, enum plm_op op, uint64_t units, const vo
 #include "kernels/ops.def"
 #undef PLM_OP
 
+static bool tunes(const struct plm_device *d)
+{
+    return d->dev != NULL && d->backend->variants != NULL && plm_device_caps(d)->tunes;
+}
+
+uint32_t plm_device_variants(const struct plm_device *d, enum plm_op op, const void *args,
+                             char name[PLM_TUNING_NAME_BYTES])
+{
+    name[0] = '\0';
+    return tunes(d) ? d->backend->variants(d->dev, op, args, name) : 1;
+}
+
+const char *plm_device_variant_name(const struct plm_device *d, enum plm_op op, uint32_t index)
+{
+    return tunes(d) ? d->backend->variant_name(d->dev, op, index) : NULL;
+}
+
+int plm_device_choose(struct plm_device *d, enum plm_op op, const void *args, uint32_t index)
+{
+    char name[PLM_TUNING_NAME_BYTES];
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (index >= plm_device_variants(d, op, args, name))
+        return PLM_ERR_INVALID;
+    return tunes(d) ? d->backend->choose(d->dev, op, args, index) : PLM_OK;
+}
+
 int plm_device_barrier(struct plm_device *d)
 {
     return is_lost(d) ? PLM_ERR_LOST : result(d, d->backend->barrier(d->dev));

@@ -70,6 +70,12 @@ int plm_device_warm_up(struct plm_device *device);
     int plm_launch_##name(struct plm_device *device, const struct plm_##name##_args *a);
 #include "kernels/ops.def"
 #undef PLM_OP
+// Variants of an op (backend.h); a device without any has one of each, and nothing to choose.
+uint32_t plm_device_variants(const struct plm_device *device, enum plm_op op, const void *args,
+                             char name[PLM_TUNING_NAME_BYTES]);
+const char *plm_device_variant_name(const struct plm_device *device, enum plm_op op,
+                                    uint32_t index);
+int plm_device_choose(struct plm_device *device, enum plm_op op, const void *args, uint32_t index);
 int plm_device_barrier(struct plm_device *device);
 // PLM_ERR_OUT_OF_DEVICE: nothing ran and the list is still open; submit it again or discard it.
 int plm_device_submit(struct plm_device *device, uint64_t *ret_value);

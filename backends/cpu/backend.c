@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/cpu/cgroup.h"
+#include "backends/cpu/choice.h"
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/list.h"
@@ -21,7 +22,7 @@ struct plm_backend_device {
     struct plm_host *host;
     struct plm_cpu_machine machine;
     struct plm_caps caps;
-    const struct plm_cpu_kernels *kernels;
+    struct plm_cpu_choices choices; // of kernels
     struct plm_cpu_list list;
     struct plm_cpu_pool *pool;
     uint64_t timeline;
@@ -70,7 +71,7 @@ static int fill_caps(struct plm_backend_device *dev, uint32_t workers, struct pl
     // good a key for a plan.
     snprintf(caps->uuid, sizeof(caps->uuid), "cpu-%016" PRIx64 "-%" PRIu32, fnv1a(caps->name),
              workers);
-    snprintf(caps->isa, sizeof(caps->isa), "%s", dev->kernels->isa);
+    snprintf(caps->isa, sizeof(caps->isa), "%s", dev->choices.kernels->isa);
     snprintf(caps->device_class, sizeof(caps->device_class), "%s", PLM_CPU_DEVICE_CLASS);
     caps->commit = PLM_COMMIT_SOFT;
     caps->unified = true;
@@ -80,6 +81,7 @@ static int fill_caps(struct plm_backend_device *dev, uint32_t workers, struct pl
     caps->max_slabs = MAX_SLABS;
     caps->align_bytes = ALIGN;
     caps->workers = workers;
+    caps->tunes = dev->choices.kernels->matmul[0].fn != NULL;
     return PLM_OK;
 }
 
@@ -109,7 +111,7 @@ static int cpu_open(const struct plm_device_opts *opts, struct plm_backend_devic
     dev->list.host = opts->host;
     dev->machine.root = own != NULL ? own->root : NULL;
     dev->machine.limit_bytes = opts->memory_limit_bytes;
-    dev->kernels = plm_cpu_kernels_select(opts->isa_max, opts->kernels);
+    plm_cpu_choices_init(&dev->choices, plm_cpu_kernels_select(opts->isa_max, opts->kernels));
     uint32_t workers = opts->threads > 0 ? opts->threads : plm_cgroup_cpus(dev->machine.root);
     if (workers > PLM_CPU_WORKERS_MAX)
         workers = PLM_CPU_WORKERS_MAX;
@@ -204,12 +206,33 @@ static int cpu_warm_up(struct plm_backend_device *dev)
     return PLM_OK;
 }
 
+// ---- variants ----
+
+static uint32_t cpu_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
+                             char name[PLM_TUNING_NAME_BYTES])
+{
+    return plm_cpu_choices_variants(&dev->choices, op, args, name);
+}
+
+static const char *cpu_variant_name(const struct plm_backend_device *dev, enum plm_op op,
+                                    uint32_t index)
+{
+    return plm_cpu_choices_name(&dev->choices, op, index);
+}
+
+static int cpu_choose(struct plm_backend_device *dev, enum plm_op op, const void *args,
+                      uint32_t index)
+{
+    return plm_cpu_choices_set(&dev->choices, op, args, index);
+}
+
 // ---- lists ----
 
 static int cpu_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units,
                       const void *args, size_t args_bytes)
 {
-    return plm_cpu_list_append(&dev->list, dev->kernels->fn[op], units, args, args_bytes);
+    return plm_cpu_list_append(&dev->list, plm_cpu_choices_find(&dev->choices, op, args), units,
+                               args, args_bytes);
 }
 
 static int cpu_barrier(struct plm_backend_device *dev)
@@ -271,6 +294,9 @@ const struct plm_backend plm_cpu_backend = {
     .weight_layout = cpu_weight_layout,
     .weight_pack = cpu_weight_pack,
     .warm_up = cpu_warm_up,
+    .variants = cpu_variants,
+    .variant_name = cpu_variant_name,
+    .choose = cpu_choose,
     .launch = cpu_launch,
     .barrier = cpu_barrier,
     .submit = cpu_submit,

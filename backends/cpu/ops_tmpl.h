@@ -18,4 +18,7 @@ const struct plm_cpu_kernels OPS_TABLE = {
 #undef PLM_OP
         },
     .isa = OPS_ISA,
+    .matmul = {{OPS_ISA, PLM_CPU_FN(matmul)},
+               {OPS_ISA " small-cache", mm_small_cache},
+               {OPS_ISA " long-runs", mm_long_runs}},
 };

@@ -64,3 +64,19 @@ const struct plm_cpu_kernels *plm_cpu_kernels_select(uint32_t isa_max,
 #endif
     return &plm_cpu_kernels_portable;
 }
+
+uint32_t plm_cpu_variants(const struct plm_cpu_kernels *kernels, enum plm_op op,
+                          struct plm_cpu_variant ret[PLM_CPU_VARIANTS])
+{
+    uint32_t n = 0;
+    ret[n++] = (struct plm_cpu_variant){kernels->isa, kernels->fn[op]};
+    if (kernels == &reference || (op != PLM_OP_MATMUL && op != PLM_OP_ATTENTION))
+        return n;
+    for (int i = 1; op == PLM_OP_MATMUL && i < PLM_CPU_WALKS; i++)
+        ret[n++] = kernels->matmul[i];
+#if defined(__x86_64__)
+    if (kernels == &plm_cpu_kernels_avx512_vnni || kernels == &plm_cpu_kernels_avx512)
+        ret[n++] = (struct plm_cpu_variant){plm_cpu_kernels_avx2.isa, plm_cpu_kernels_avx2.fn[op]};
+#endif
+    return n;
+}

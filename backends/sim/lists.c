@@ -117,6 +117,8 @@ int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t unit
     if (dev->script.poison != PLM_SIM_POISON_NONE)
         look_at(dev, op, args);
     dev->open_dispatches++;
+    if (dev->caps.tunes)
+        dev->open_ns += plm_sim_variant_ns(dev, op, args);
     // One thread counts: no locked instruction for each of a step's many launches.
     atomic_store_explicit(&dev->world->launches,
                           atomic_load_explicit(&dev->world->launches, memory_order_relaxed) + 1,
@@ -134,6 +136,7 @@ int plm_sim_barrier(struct plm_backend_device *dev)
 void plm_sim_discard(struct plm_backend_device *dev)
 {
     dev->open_dispatches = 0;
+    dev->open_ns = 0;
     dev->poisoned = false;
     if (dev->inner != NULL)
         dev->script.inner->discard(dev->inner);
@@ -167,7 +170,7 @@ static int64_t list_ns(struct plm_backend_device *dev)
         factor *= SPILL_SLOWDOWN;
     if (__builtin_mul_overflow(dev->script.dispatch_ns, (int64_t)dev->open_dispatches, &ns) ||
         __builtin_add_overflow(ns, dev->script.submit_ns, &ns) ||
-        __builtin_mul_overflow(ns, factor, &ns) ||
+        __builtin_add_overflow(ns, dev->open_ns, &ns) || __builtin_mul_overflow(ns, factor, &ns) ||
         __builtin_add_overflow(ns, state->hang_ns, &ns) ||
         (dev->poisoned && dev->script.poison == PLM_SIM_POISON_HANG &&
          __builtin_add_overflow(ns, POISON_HANG_NS, &ns)) ||
@@ -245,6 +248,7 @@ int plm_sim_submit(struct plm_backend_device *dev, uint64_t *ret_value)
         dev->busy_until = dev->busy_from > INT64_MAX - ns ? INT64_MAX : dev->busy_from + ns;
     }
     dev->open_dispatches = 0;
+    dev->open_ns = 0;
     dev->poisoned = false;
     *ret_value = ++dev->timeline;
     return r;

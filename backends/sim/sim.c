@@ -44,6 +44,7 @@ static void fill_caps(struct plm_backend_device *dev)
     else
         caps->align_bytes = ALIGN;
     caps->addresses_only = dev->inner == NULL;
+    caps->tunes = script->n_variants > 1; // as scripted, whatever computes
     snprintf(caps->name, sizeof(caps->name), "simulated device");
     snprintf(caps->uuid, sizeof(caps->uuid), "sim-%" PRIu64, script->capacity_bytes);
     if (dev->inner == NULL) {
@@ -187,6 +188,9 @@ const struct plm_backend plm_sim_backend = {
     .weight_layout = sim_weight_layout,
     .weight_pack = sim_weight_pack,
     .warm_up = plm_sim_warm_up,
+    .variants = plm_sim_variants,
+    .variant_name = plm_sim_variant_name,
+    .choose = plm_sim_choose,
     .launch = plm_sim_launch,
     .barrier = plm_sim_barrier,
     .submit = plm_sim_submit,

@@ -107,7 +107,8 @@ struct plm_sim_world {
 
 // ---- the script ----
 
-#define PLM_SIM_HEAPS_MAX 8
+#define PLM_SIM_HEAPS_MAX    8
+#define PLM_SIM_VARIANTS_MAX 4
 
 // What a step with the poison token in it does.
 enum plm_sim_poison {
@@ -161,6 +162,10 @@ struct plm_sim_opts {
 
     int64_t submit_ns;   // time of a submit
     int64_t dispatch_ns; // and of each dispatch in it
+    // Variants of products and of attention, for autotune: all give the same, and each takes so
+    // much longer than dispatch_ns. 0 and 1: there is nothing to choose.
+    uint32_t n_variants;
+    int64_t variant_ns[PLM_SIM_VARIANTS_MAX];
 };
 
 #endif

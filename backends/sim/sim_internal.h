@@ -31,6 +31,13 @@ struct plm_sim_note {
     unsigned char data[PLM_SIM_BYTES]; // where it is no longer than this
 };
 
+#define PLM_SIM_CHOICES 64
+
+struct plm_sim_choice {
+    char name[PLM_TUNING_NAME_BYTES];
+    uint32_t index;
+};
+
 struct plm_backend_device {
     struct plm_host *host;
     const struct plm_clock *clock; // NULL: no time passes
@@ -59,6 +66,9 @@ struct plm_backend_device {
     uint64_t timeline;
     int64_t busy_from, busy_until; // of the last list that was submitted
     uint32_t open_dispatches;
+    int64_t open_ns; // that the variants of the open list's dispatches take beside
+    struct plm_sim_choice choices[PLM_SIM_CHOICES];
+    uint32_t n_choices;
     bool loaded[PLM_OPS];                     // kernels that have taken their bytes
     struct plm_sim_note notes[PLM_SIM_NOTES]; // a ring
     uint64_t n_notes;
@@ -99,6 +109,16 @@ uint64_t plm_sim_foreign_bytes(const struct plm_backend_device *dev);
 int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
 // Under the lock: what is true now, for late readings.
 void plm_sim_remember(struct plm_backend_device *dev, int64_t at_ns);
+
+// variants.c
+uint32_t plm_sim_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
+                          char name[PLM_TUNING_NAME_BYTES]);
+const char *plm_sim_variant_name(const struct plm_backend_device *dev, enum plm_op op,
+                                 uint32_t index);
+int plm_sim_choose(struct plm_backend_device *dev, enum plm_op op, const void *args,
+                   uint32_t index);
+// What a dispatch takes beside dispatch_ns.
+int64_t plm_sim_variant_ns(const struct plm_backend_device *dev, enum plm_op op, const void *args);
 
 // lists.c
 int plm_sim_warm_up(struct plm_backend_device *dev);

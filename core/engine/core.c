@@ -254,6 +254,7 @@ int plm_core_reopen(struct plm_core *core, struct plm_error *err)
     if (r != PLM_OK)
         return r;
     plm_core_phase(core, PLM_PHASE_LOAD);
+    plm_core_tune_again(core);
     return take_weights(core, err);
 }
 
@@ -329,6 +330,8 @@ static int build(struct plm_core *core, struct plm_error *err)
     if (r == PLM_OK)
         r = make_serving(core, err);
     if (r == PLM_OK)
+        r = plm_core_tune(core, err);
+    if (r == PLM_OK)
         r = plm_core_profile(core, err);
     if (r == PLM_OK)
         r = reconcile(core, err);
@@ -339,6 +342,7 @@ static int build(struct plm_core *core, struct plm_error *err)
     plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     core->opts.certificate = NULL;
+    core->opts.tuning = NULL;
     core->opts.progress = NULL; // it is told of the start alone
     core->serving = true;
     return PLM_OK;
@@ -414,6 +418,7 @@ void plm_core_destroy(struct plm_core *core)
     if (core->device != NULL)
         plm_device_close(core->device);
     plm_ledger_destroy(core->ledger);
+    plm_core_tune_destroy(core);
     plm_sampler_destroy(core->sampler);
     plm_template_destroy(core->chat);
     plm_tokenizer_destroy(core->tokenizer);

@@ -83,6 +83,7 @@ struct plm_core {
     struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
+    struct plm_tune *tune; // NULL: nothing was chosen
     struct plm_profile profile;
     struct plm_profile proved; // what the certificate says: profile, or that of an earlier start
     int64_t driver_calls;      // foreign's growth over load and warm-up, where use is unknown
@@ -118,6 +119,17 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
 uint64_t plm_core_seed(struct plm_core *core);
 // Enters a phase: peaks are kept under it, and the backend hears of it.
 void plm_core_phase(struct plm_core *core, enum plm_phase phase);
+// One dummy forward of this shape and spread (step->kind does not count) on core's workspace and
+// pool, with plm_forward_flags; tuner: with TUNING. *ret_logits as plm_core_forward.
+int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
+                        const struct plm_tuner *tuner, uint64_t *ret_logits, struct plm_error *err);
+// Chooses variants of ops, from opts.tuning or by timing them (tune.c). Before the profile; leaves
+// no device memory behind. What can not be tuned runs as it would without: only LOST and NOMEM_HOST
+// fail.
+int plm_core_tune(struct plm_core *core, struct plm_error *err);
+// Chooses the same again on a device that was reopened.
+void plm_core_tune_again(struct plm_core *core);
+void plm_core_tune_destroy(struct plm_core *core);
 // The stress loop, into core->profile.
 int plm_core_profile(struct plm_core *core, struct plm_error *err);
 // The `read` of struct plm_stress_ops; ctx is the core. Any thread.

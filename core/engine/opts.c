@@ -23,6 +23,7 @@ void plim_engine_opts_init(plim_engine_opts *opts)
                                .queue_max = 256,
                                .queue_timeout_ms = 30000,
                                .prefix_cache = 1,
+                               .autotune = 1,
                                .monitor_ms = 1000,
                                .log_level = PLIM_LOG_INFO};
 }

@@ -170,34 +170,43 @@ static enum plm_phase step_phase(enum plm_stress_kind kind)
     return decodes ? PLM_PHASE_DECODE : PLM_PHASE_PREFILL;
 }
 
+int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
+                        const struct plm_tuner *tuner, uint64_t *ret_logits, struct plm_error *err)
+{
+    struct dummy d;
+    void *memory = dummy_alloc(core, &step->shape, &d);
+    if (memory == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a dummy step");
+    dummy_fill(core, step, &d);
+    const struct plm_forward forward = {.shape = step->shape,
+                                        .flags = flags,
+                                        .workspace = core->workspace_addr,
+                                        .tokens = d.tokens,
+                                        .pos = d.pos,
+                                        .seq = d.seq,
+                                        .slots = d.slots,
+                                        .tables = d.tables,
+                                        .table_stride = d.stride,
+                                        .logits_rows = d.logits_rows,
+                                        .tuner = tuner};
+    int r = plm_core_forward(core, &forward, ret_logits, NULL);
+    plm_free(core->host, memory);
+    return r == PLM_OK
+               ? r
+               : plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",
+                          step->shape.rows, step->shape.seqs, step->shape.ctx, plm_strstatus(r));
+}
+
 static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_error *err)
 {
     struct plm_core *core = ctx;
-    struct dummy d;
-    enter(core, step_phase(step->kind));
-    void *memory = dummy_alloc(core, &step->shape, &d);
-    if (memory == NULL)
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a stress step");
-    dummy_fill(core, step, &d);
-    const struct plm_forward forward = {
-        .shape = step->shape,
-        .flags = step->flags & PLM_STRESS_FEW_LAYERS ? PLM_FORWARD_FEW_LAYERS : 0,
-        .workspace = core->workspace_addr,
-        .tokens = d.tokens,
-        .pos = d.pos,
-        .seq = d.seq,
-        .slots = d.slots,
-        .tables = d.tables,
-        .table_stride = d.stride,
-        .logits_rows = d.logits_rows};
     uint64_t logits = 0;
-    int r = plm_core_forward(core, &forward, &logits, NULL);
-    plm_free(core->host, memory);
-    if (r != PLM_OK)
-        return plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",
-                        step->shape.rows, step->shape.seqs, step->shape.ctx, plm_strstatus(r));
-    if (!(step->flags & PLM_STRESS_SAMPLE) || logits == 0)
-        return PLM_OK;
+    enter(core, step_phase(step->kind));
+    int r = plm_core_dummy_step(core, step,
+                                step->flags & PLM_STRESS_FEW_LAYERS ? PLM_FORWARD_FEW_LAYERS : 0,
+                                NULL, &logits, err);
+    if (r != PLM_OK || !(step->flags & PLM_STRESS_SAMPLE) || logits == 0)
+        return r;
     enter(core, PLM_PHASE_SAMPLE);
     return sample_heaviest(core, logits, step->shape.logits_rows, err);
 }

@@ -30,6 +30,16 @@ static void barrier(struct pass *p)
     did(p, plm_device_barrier(p->device));
 }
 
+static bool tuning(const struct pass *p)
+{
+    return (p->forward->flags & PLM_FORWARD_TUNING) != 0;
+}
+
+static int offer(struct pass *p, enum plm_op op, const void *args)
+{
+    return p->forward->tuner->offer(p->forward->tuner->ctx, op, args);
+}
+
 static enum plm_act act_of(const struct pass *p, const struct plm_weight *w)
 {
     return p->model->opts.float_activations ? PLM_ACT_F32 : plm_act_of(w->tensor->type);
@@ -86,7 +96,7 @@ static void product(struct pass *p, const struct plm_weight *w, const struct plm
                                       .ld_dst = ld_dst,
                                       .add = add};
     if (p->result == PLM_OK)
-        did(p, plm_launch_matmul(p->device, &a));
+        did(p, tuning(p) ? offer(p, PLM_OP_MATMUL, &a) : plm_launch_matmul(p->device, &a));
 }
 
 static void inputs(struct pass *p)
@@ -189,7 +199,7 @@ static void attend(struct pass *p, const struct plm_layer *l, uint64_t layer_off
                                          .kv_type = p->model->facts.groups[0].type,
                                          .scale = hp->attn_scale};
     if (p->result == PLM_OK)
-        did(p, plm_launch_attention(p->device, &a));
+        did(p, tuning(p) ? offer(p, PLM_OP_ATTENTION, &a) : plm_launch_attention(p->device, &a));
     barrier(p);
     if (act_of(p, &l->attn_output) == PLM_ACT_Q8) {
         const struct plm_quantize_args q = {

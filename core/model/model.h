@@ -96,20 +96,31 @@ int plm_model_load(struct plm_model *model, struct plm_device *device, struct pl
 enum plm_forward_flags {
     PLM_FORWARD_SKIP_HEAD = 1,  // no norm, gather and LM head at the end: nothing wants logits
     PLM_FORWARD_FEW_LAYERS = 2, // first, middle and last layer only: stress on the CPU
+    // A tuning run: products and attention are offered to the tuner, which runs them as it likes,
+    // instead of being appended. Whether the head takes part is SKIP_HEAD's matter alone.
+    PLM_FORWARD_TUNING = 4,
+};
+
+// Gets the ops of a tuning run in order. What they need was appended before and may be submitted;
+// their results are looked at by nobody.
+struct plm_tuner {
+    void *ctx;
+    int (*offer)(void *ctx, enum plm_op op, const void *args);
 };
 
 // One step. Host arrays; the forward copies them into the workspace.
 struct plm_forward {
     struct plm_shape shape;
     unsigned flags;
-    uint64_t workspace;         // device address of at least plm_cost(table, &shape) bytes
-    const int32_t *tokens;      // [rows]
-    const int32_t *pos;         // [rows]
-    const int32_t *seq;         // [rows], 0 .. seqs-1
-    const uint64_t *slots;      // [rows]: address of the KV block of each token
-    const uint64_t *tables;     // [seqs][table_stride]: addresses of all blocks up to ctx
-    uint32_t table_stride;      // ceil(ctx / 16)
-    const int32_t *logits_rows; // [logits_rows]: rows whose logits are wanted, ascending
+    uint64_t workspace;            // device address of at least plm_cost(table, &shape) bytes
+    const int32_t *tokens;         // [rows]
+    const int32_t *pos;            // [rows]
+    const int32_t *seq;            // [rows], 0 .. seqs-1
+    const uint64_t *slots;         // [rows]: address of the KV block of each token
+    const uint64_t *tables;        // [seqs][table_stride]: addresses of all blocks up to ctx
+    uint32_t table_stride;         // ceil(ctx / 16)
+    const int32_t *logits_rows;    // [logits_rows]: rows whose logits are wanted, ascending
+    const struct plm_tuner *tuner; // with TUNING
 };
 
 // Copies the inputs in and appends all launches; the caller submits. *ret_logits is the device

@@ -110,9 +110,11 @@ static void vocabulary(struct gguf_writer *w, const struct gguf_shape *s)
     gguf_writer_str(w, "tokenizer.ggml.pre", s->pre);
     gguf_writer_strs(w, "tokenizer.ggml.tokens", ptr, s->n_vocab);
     gguf_writer_array(w, "tokenizer.ggml.token_type", PLM_GGUF_I32, type, s->n_vocab);
-    for (uint32_t i = 0; i < N_PAIRS; i++)
+    const uint32_t room = s->n_vocab - 256 - SPECIALS;
+    const uint32_t n_merges = room < N_PAIRS ? room : N_PAIRS;
+    for (uint32_t i = 0; i < n_merges; i++)
         put_merge(256 + i, text[i]);
-    gguf_writer_strs(w, "tokenizer.ggml.merges", ptr, N_PAIRS);
+    gguf_writer_strs(w, "tokenizer.ggml.merges", ptr, n_merges);
     gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", s->n_vocab - SPECIALS);
     gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", s->n_vocab - SPECIALS + 1);
     free(text);

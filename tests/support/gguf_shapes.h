@@ -19,7 +19,9 @@ struct gguf_shape {
     const char *name; // "llama-3.1-8b"
     const char *arch;
     const char *pre; // the vocabulary's pre-tokenizer
-    uint32_t n_layer, n_embd, n_head, n_head_kv, n_ff, n_vocab, n_ctx;
+    uint32_t n_layer, n_embd, n_head, n_head_kv, n_ff;
+    uint32_t n_vocab; // at least 513
+    uint32_t n_ctx;
     float rope_base;
     bool qkv_bias;
     bool rope_freqs;
