@@ -167,11 +167,13 @@ static bool take(struct plim_request *request, int64_t timeout_ms, bool *ret_don
         if (r == ETIMEDOUT)
             break;
     }
-    struct plm_buf swap = ev->out;
-    ev->out = ev->in;
-    ev->in = swap;
+    plm_buf_clear(&ev->out);
     ev->out_at = 0;
-    plm_buf_clear(&ev->in);
+    if (ev->in.len > 0) { // else both stay, so that they take turns and both soon have their size
+        struct plm_buf swap = ev->out;
+        ev->out = ev->in;
+        ev->in = swap;
+    }
     *ret_done = ev->done;
     pthread_mutex_unlock(&ev->lock);
     return ev->out.len > 0;
