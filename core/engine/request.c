@@ -329,10 +329,13 @@ static void enqueue(plim_engine *engine, struct plim_request *request)
 static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t least,
                        plim_error *err) // not NULL
 {
+    // What is offered in its place will be held as tokens while it is judged.
+    const int64_t offered = 2 * (int64_t)sizeof(int32_t) * engine->limits.max_context;
     const struct plm_admit_request ask = {.prompt_tokens =
                                               least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
                                           .max_tokens = o->max_tokens,
-                                          .n = o->n};
+                                          .n = o->n,
+                                          .host_bytes = extra_bytes(o) + offered};
     struct plm_admit_result result;
     int r = plm_door_judge(engine, &ask, &result, err);
     record(engine, &ask, o->seed, r);
