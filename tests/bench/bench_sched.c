@@ -3,8 +3,8 @@
 // takes no time. Every request decodes; blocks grow, full blocks go to the prefix index, and one
 // request in 64 steps ends and is replaced, as in serving.
 //
-//   bench_sched             1, 100, 1,000 and 10,000 running requests
-//   bench_sched --max NS    fails above so many nanoseconds
+//   sched             1, 100, 1,000 and 10,000 running requests
+//   sched --max NS    fails above so many nanoseconds
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
