@@ -48,6 +48,8 @@ struct args {
     uint32_t queue_ms; // longest wait in the queue; few should wait so long, but some
 };
 
+#define SLEEP_ROWS 3 // rows from one sleep to the next
+
 struct row {
     double at_s;
     plim_metrics m;
@@ -58,6 +60,7 @@ struct row {
 
 struct table {
     struct row rows[ROWS_MAX];
+    uint32_t sleeps;  // and wakes
     uint32_t n, warm; // rows before `warm` are the first minutes
     FILE *out;
     bool held;
@@ -275,10 +278,31 @@ static void judge(struct table *t)
     uint32_t busy = 0;
     for (uint32_t i = 0; i < t->n; i++)
         busy += t->rows[i].m.steps > (i > 0 ? t->rows[i - 1].m.steps : 0);
+    check(t, t->sleeps >= t->n / SLEEP_ROWS,
+          "%u sleeps gave every block back, and as many wakes took them again", t->sleeps);
     check(t, busy == t->n, "steps were made before each of %u rows", t->n);
 }
 
 // ---- the run ----
+
+// Sleeps and wakes while the clients wait: the cache is given back whole, and comes back as it was.
+static void sleep_and_wake(struct soak *s, struct table *t)
+{
+    plim_metrics before = {.struct_size = sizeof(before)}, asleep = before, after = before;
+    plim_error err = {0};
+    plim_engine_metrics(s->engine, &before);
+    int r = plim_engine_sleep(s->engine, -1, &err);
+    plim_engine_metrics(s->engine, &asleep);
+    if (r == PLIM_OK)
+        r = plim_engine_wake(s->engine, &err);
+    plim_engine_metrics(s->engine, &after);
+    if (r != PLIM_OK)
+        check(t, false, "sleep and wake: %s", err.message);
+    else if (asleep.blocks_total != 0 || after.blocks_total != before.blocks_total)
+        check(t, false, "%" PRIu64 " blocks before a sleep, %" PRIu64 " in it, %" PRIu64 " after",
+              before.blocks_total, asleep.blocks_total, after.blocks_total);
+    t->sleeps++;
+}
 
 static void run_rows(struct soak *s, struct table *t, const struct args *args)
 {
@@ -301,6 +325,8 @@ static void run_rows(struct soak *s, struct table *t, const struct args *args)
             check(t, false, "the engine was not idle 30 s after its last client paused");
         print_row(t, r);
         t->held = t->held && r->tally.wrong == 0; // no hour for a lost cause
+        if (i % SLEEP_ROWS == SLEEP_ROWS - 1)
+            sleep_and_wake(s, t);
         unpark(s);
     }
 }
