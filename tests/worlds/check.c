@@ -358,16 +358,17 @@ void check_event(struct run *run, struct played *p, const plim_event *e)
         if (!computes(run))
             check_token(run, p, e);
         ++*tokens;
-        p->step_tokens = p->token_step == run->step ? p->step_tokens + 1 : 1;
+        // A control token has no text: what counts is bytes, and one for the record itself.
+        p->step_size = (p->token_step == run->step ? p->step_size : 0) + 1 + (uint32_t)e->text_len;
         p->token_step = run->step;
-        if (p->step_tokens > p->most_tokens) {
-            p->most_tokens = p->step_tokens;
+        if (p->step_size > p->most_size) {
+            p->most_size = p->step_size;
             p->times_most = 0;
         }
         // A reader and a writer swap two buffers, which both must have met the most.
-        p->times_most += p->step_tokens == p->most_tokens;
+        p->times_most += p->step_size == p->most_size;
         if (*tokens <= WARM_TOKENS ||
-            (p->times_most <= WARM_TOKENS && p->step_tokens == p->most_tokens))
+            (p->times_most <= WARM_TOKENS && p->step_size == p->most_size))
             c->changed_step = run->step;
         p->tokens++;
         run->n_tokens++;

@@ -60,8 +60,8 @@ struct played {
     int32_t finish;     // of DONE
     uint32_t tokens, finishes;
     uint64_t submit_step, done_step;
-    uint64_t token_step; // of its last token, and how many came in it
-    uint32_t step_tokens, most_tokens, times_most;
+    uint64_t token_step;                       // of its last token
+    uint32_t step_size, most_size, times_most; // of the tokens of a step, as events
 };
 
 struct run {
