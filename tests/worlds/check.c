@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/random.h"
 #include "core/sched/sched_impl.h"
 #include "tests/worlds/play.h"
 
@@ -34,10 +35,6 @@ struct block_seen {
 
 struct check_state {
     // Kept from world to world.
-    struct plm_host *host;
-    struct plm_sampler *sampler;
-    uint32_t sampler_vocab;
-    float *zeros;
     struct block_seen *seen;
     uint32_t cap_seen;
     uint64_t stamp;
@@ -67,23 +64,12 @@ static bool computes(const struct run *run)
 static bool make_tables(struct run *run)
 {
     struct check_state *c = run->check;
-    if (c->host == NULL)
-        c->host = plm_host_create(0);
     struct plm_kv_pool_stats pool;
     plm_kv_pool_read(run->engine->core->pool, &pool);
     if (pool.max_blocks > c->cap_seen) {
         free(c->seen);
         c->seen = calloc(pool.max_blocks, sizeof(*c->seen));
         c->cap_seen = c->seen != NULL ? pool.max_blocks : 0;
-    }
-    if (c->sampler_vocab != run->n_vocab) {
-        plm_sampler_destroy(c->sampler);
-        c->sampler = NULL;
-        free(c->zeros);
-        c->zeros = calloc(run->n_vocab, sizeof(*c->zeros));
-        c->sampler_vocab = run->n_vocab;
-        if (c->zeros == NULL || plm_sampler_create(c->host, run->n_vocab, &c->sampler) != PLM_OK)
-            return false;
     }
     return c->cap_seen >= pool.max_blocks;
 }
@@ -148,11 +134,7 @@ void check_begin(struct run *run)
         return;
     }
     struct check_state *c = run->check, kept = *c;
-    *c = (struct check_state){.host = kept.host,
-                              .sampler = kept.sampler,
-                              .sampler_vocab = kept.sampler_vocab,
-                              .zeros = kept.zeros,
-                              .seen = kept.seen,
+    *c = (struct check_state){.seen = kept.seen,
                               .cap_seen = kept.cap_seen,
                               .stamp = kept.stamp,
                               .resizes = run->metrics.resizes,
@@ -246,28 +228,23 @@ void check_refused(struct run *run, const struct played *p, const plim_request_o
 // ---- events ----
 
 // Without bytes behind the device all logits are zero, so that a stream is a pure function of seed,
-// choice and position.
+// choice and position: each token is as likely as the others, but for the poison, which is banned.
+static int32_t expected_token(const struct run *run, const struct played *p, uint32_t choice)
+{
+    const uint64_t position = p->n_prompt + p->choice_tokens[choice];
+    const double u = (double)plm_random_uniform(p->ask->seed, choice, position, 0) +
+                     (double)plm_random_uniform(p->ask->seed, choice, position, 1) * 0x1p-24;
+    const bool banned = run->world->device.poison != PLM_SIM_POISON_NONE;
+    const int32_t token = (int32_t)(u * (run->n_vocab - (banned ? 1 : 0)));
+    return token + (banned && token >= run->world->device.poison_token);
+}
+
 static void check_token(struct run *run, const struct played *p, const plim_event *e)
 {
-    struct check_state *c = run->check;
-    const struct plm_sample_bias bias = {run->world->device.poison_token, -100.0f};
-    const bool biased = run->world->device.poison != PLM_SIM_POISON_NONE;
-    const struct plm_sample_params params = {.temperature = 1.0f,
-                                             .top_p = 1.0f,
-                                             .repeat_penalty = 1.0f,
-                                             .seed = p->ask->seed,
-                                             .bias = biased ? &bias : NULL,
-                                             .n_bias = biased ? 1 : 0};
-    const struct plm_sample_in in = {.logits = c->zeros,
-                                     .params = &params,
-                                     .prompt = p->prompt,
-                                     .n_prompt = p->n_prompt,
-                                     .n_output = p->choice_tokens[e->choice],
-                                     .choice = e->choice};
-    struct plm_sample_out out;
-    if (plm_sampler_draw(c->sampler, &in, &out) != PLM_OK || out.token != e->token)
+    const int32_t expected = expected_token(run, p, e->choice);
+    if (e->token != expected)
         fault(run, FAULT_TOKENS, "request %td, choice %u: token %u is %d and must be %d",
-              p - run->requests + 1, e->choice, p->choice_tokens[e->choice], e->token, out.token);
+              p - run->requests + 1, e->choice, p->choice_tokens[e->choice], e->token, expected);
 }
 
 static bool holds_poison(const struct run *run, const struct played *p)
@@ -648,9 +625,6 @@ void check_finish(struct run *run)
 {
     if (run->check == NULL)
         return;
-    plm_sampler_destroy(run->check->sampler);
-    plm_host_destroy(run->check->host);
-    free(run->check->zeros);
     free(run->check->seen);
     free(run->check);
 }

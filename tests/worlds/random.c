@@ -150,7 +150,7 @@ static void draw_request(struct dice *d, struct plm_world *w, uint32_t ctx, uint
     const uint32_t index = w->n_requests++;
     *r = (struct plm_world_request){.at_step = step,
                                     .prompt = between(d, 1, chance(d, 20) ? ctx : ctx / 4),
-                                    .max = chance(d, 75) ? between(d, 1, 12) : between(d, 8, 40),
+                                    .max = chance(d, 80) ? between(d, 1, 10) : between(d, 8, 32),
                                     .n = chance(d, 88) ? 1 : between(d, 2, 4),
                                     .seed = roll(d)};
     if (chance(d, 1))
@@ -180,7 +180,7 @@ static void draw_requests(struct dice *d, struct plm_world *w, uint32_t ctx)
     uint64_t step = between(d, 0, 3);
     for (uint32_t i = 0; i < n; i++) {
         draw_request(d, w, ctx, step);
-        step += chance(d, 40) ? 0 : chance(d, 90) ? between(d, 1, 5) : between(d, 10, 40);
+        step += chance(d, 45) ? 0 : chance(d, 92) ? between(d, 1, 3) : between(d, 5, 20);
     }
 }
 
