@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plimsoll run: one prompt, or a chat in the terminal.
 #include "tools/run.h"
+#include "tools/plan_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,7 +255,8 @@ static int converse(struct plm_run *run, const char *prompt, const char *system)
     return status;
 }
 
-static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_flags *flags)
+static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_flags *flags,
+                    struct plm_plan_cache *cache)
 {
     char *prompt = NULL, *system = NULL;
     int status = 1;
@@ -262,10 +264,14 @@ static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_
     plim_error err = {0};
     plm_term_attach(&engine_flags->opts, engine_flags->verbose);
     if (read_texts(flags, &prompt, &system)) {
+        plm_plan_cache_load(cache, &engine_flags->opts);
         int r = plim_engine_create(&engine_flags->opts, &run.engine, &err);
         plm_term_progress_end();
         if (r != PLIM_OK)
             plm_term_error("run", r, &err);
+        else
+            plm_plan_cache_store(cache, run.engine, "run");
+        plm_plan_cache_finish(cache);
     }
     if (run.engine != NULL) {
         status = converse(&run, prompt != NULL ? prompt : flags->prompt,
@@ -284,20 +290,22 @@ int plim_cmd_run(int argc, char **argv)
     plm_engine_flags_init(&engine_flags);
     plm_run_flags_init(&flags);
     engine_flags.opts.max_sequences = 1; // one person, one answer at a time
+    struct plm_plan_cache cache = {.dir = NULL};
     struct plm_opt_group groups[] = {plm_run_flags_group(&flags),
-                                     plm_engine_flags_group(&engine_flags)};
+                                     plm_engine_flags_group(&engine_flags),
+                                     plm_plan_cache_group(&cache)};
     const struct plm_opt_command cmd = {
         .name = "run",
         .summary = "Answers one prompt, or chats in the terminal. -np is 1 unless given.",
         .groups = groups,
-        .n_groups = 2,
+        .n_groups = 3,
     };
     enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, NULL, NULL);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
     int status = 2;
     if (flags_are_sound(&flags) && plm_engine_flags_apply(&engine_flags, "run"))
-        status = run_with(&engine_flags, &flags);
+        status = run_with(&engine_flags, &flags, &cache);
     plm_engine_flags_finish(&engine_flags);
     return status;
 }

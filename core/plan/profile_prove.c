@@ -378,6 +378,7 @@ int plm_loop_take_certified(struct plm_loop *l, struct plm_plan *ret, bool *ret_
     l->res->validate_ns = plm_now(l->opts->clock) - start;
     *ret_taken = r == PLM_OK;
     if (r == PLM_OK) {
+        plm_logf(l->opts->log, PLM_LOG_INFO, "the plan of an earlier start holds: validated again");
         l->res->certified = true;
         l->res->attempts = 1;
         l->res->probe_blocks = l->opts->certified->probe_blocks;

@@ -102,7 +102,11 @@ struct loop {
 static void *load(void *arg)
 {
     struct loop *l = arg;
+    plm_plan_cache_load(&l->srv.plan_cache, &l->srv.engine_flags.opts);
     l->load_status = plim_engine_create(&l->srv.engine_flags.opts, &l->loaded, &l->load_error);
+    if (l->load_status == PLIM_OK)
+        plm_plan_cache_store(&l->srv.plan_cache, l->loaded, "serve");
+    plm_plan_cache_finish(&l->srv.plan_cache);
     uint64_t one = 1;
     ssize_t r = write(l->load_fd, &one, sizeof(one));
     (void)r;
@@ -490,13 +494,14 @@ static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char *
     plm_engine_flags_init(&srv->engine_flags);
     const struct plm_opt_group groups[] = {
         plm_engine_flags_group(&srv->engine_flags),
+        plm_plan_cache_group(&srv->plan_cache),
         {"server", serve_table, &srv->flags},
     };
     const struct plm_opt_command cmd = {
         .name = "serve",
         .summary = "Serves one model over HTTP, compatible with the OpenAI API.",
         .groups = groups,
-        .n_groups = 2,
+        .n_groups = 3,
     };
     return plm_opts_parse(&cmd, argc, argv, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "core/plimsoll.h"
 #include "tools/opts.h"
+#include "tools/plan_cache.h"
 #include "tools/serve/auth.h"
 #include "tools/serve/errors.h"
 #include "tools/serve/http.h"
@@ -43,6 +44,7 @@ struct plm_call;
 struct plm_server {
     struct plm_serve_flags flags;
     struct plm_engine_flags engine_flags;
+    struct plm_plan_cache plan_cache;
     struct plm_auth auth;
     struct plm_http *http;
     struct plm_workers *workers;
