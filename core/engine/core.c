@@ -283,10 +283,14 @@ int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_r
 static int reconcile(struct plm_core *core, struct plm_error *err)
 {
     struct plm_stress_reading r;
+    struct plm_mem_info info;
+    uint64_t released;
     int64_t more = 0;
     for (int i = 0; i < RECONCILE_TRIES; i++) {
         if (plm_core_read(core, &r) != PLM_OK || (more = plm_core_mismatch(core, &r)) == 0)
             return PLM_OK;
+        // What the driver keeps of the ballast and of the stress is not its own.
+        plm_device_empty_cache(core->device, &released, &info);
         core->clock->sleep_ns(core->clock->ctx, RECONCILE_NS);
     }
     static const char text[] = "the driver says that this process holds %lld bytes, but the ledger "

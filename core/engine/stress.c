@@ -406,6 +406,7 @@ static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 
 static int host_logits(struct plm_core *core, struct plm_error *err)
 {
+    // Unified memory can be read in place, where there are bytes at all.
     const struct plm_caps *caps = plm_device_caps(core->device);
     if (caps->unified && !caps->addresses_only)
         return PLM_OK;

@@ -5,7 +5,8 @@
 #include "core/base/checked.h"
 #include "core/plan/profile_impl.h"
 
-#define READ_PAUSE_NS INT64_C(2000000) // between two readings: drivers lag by milliseconds
+#define READ_PAUSE_NS INT64_C(2000000)  // between two readings: drivers lag by milliseconds
+#define LAG_PAUSE_NS  INT64_C(10000000) // some by a fraction of a second, and say so (sees_us)
 
 // ---- the loop's facts ----
 
@@ -144,9 +145,21 @@ static void take_worse(struct plm_plan_input *in, const struct plm_plan_input *o
     }
 }
 
+static void pause_ns(const struct plm_loop *l, int64_t ns)
+{
+    l->opts->clock->sleep_ns(l->opts->clock->ctx, ns);
+}
+
 void plm_loop_pause(const struct plm_loop *l)
 {
-    l->opts->clock->sleep_ns(l->opts->clock->ctx, READ_PAUSE_NS);
+    pause_ns(l, READ_PAUSE_NS);
+}
+
+// A reading that has less in use than we hold is older than our last allocation.
+static bool sees_us(const struct plm_plan_input *in)
+{
+    const int64_t use = in->process_use != PLM_PLAN_UNKNOWN ? in->process_use : in->T - in->F;
+    return use > in->O - in->g;
 }
 
 int plm_loop_snapshot(struct plm_loop *l)
@@ -159,11 +172,11 @@ int plm_loop_snapshot(struct plm_loop *l)
         return r;
     l->res->settled = false;
     for (l->res->reads = 1; l->res->reads < PLM_PROFILE_READS; before = l->in) {
-        plm_loop_pause(l);
+        pause_ns(l, sees_us(&before) ? READ_PAUSE_NS : LAG_PAUSE_NS);
         if ((r = plm_loop_read(l, &l->in)) != PLM_OK)
             return r;
         l->res->reads++;
-        l->res->settled = equal_within_g(&before, &l->in);
+        l->res->settled = equal_within_g(&before, &l->in) && sees_us(&l->in);
         // Also within g: which of the two came last must not matter to the plan.
         if (l->res->settled || l->res->reads == PLM_PROFILE_READS)
             take_worse(&l->in, &before);

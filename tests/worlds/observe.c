@@ -16,7 +16,7 @@ static int on_open(const struct plm_device_opts *opts, struct plm_backend_device
                    struct plm_error *err)
 {
     now->opens++;
-    now->recording = false;
+    now->recording = now->lost = false;
     return plm_sim_backend.open(opts, ret, err);
 }
 
@@ -38,11 +38,19 @@ static void on_free(struct plm_backend_device *dev, struct plm_slab *slab)
     plm_sim_backend.free(dev, slab);
 }
 
+// The first call that finds the device lost counts the loss.
+static int seen(int r)
+{
+    now->losses += r == PLM_ERR_LOST && !now->lost;
+    now->lost = now->lost || r == PLM_ERR_LOST;
+    return r;
+}
+
 static int on_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units,
                      const void *args, size_t args_bytes)
 {
     now->recording = true;
-    return plm_sim_backend.launch(dev, op, units, args, args_bytes);
+    return seen(plm_sim_backend.launch(dev, op, units, args, args_bytes));
 }
 
 static void on_discard(struct plm_backend_device *dev)
@@ -53,11 +61,30 @@ static void on_discard(struct plm_backend_device *dev)
 
 static int on_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 {
-    int r = plm_sim_backend.submit(dev, ret_value);
+    int r = seen(plm_sim_backend.submit(dev, ret_value));
     now->recording = now->recording && r == PLM_ERR_OUT_OF_DEVICE; // else the list is gone
-    now->losses += r == PLM_ERR_LOST;
     now->refused += r == PLM_ERR_OUT_OF_DEVICE;
     return r;
+}
+
+static int on_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns)
+{
+    return seen(plm_sim_backend.wait(dev, value, timeout_ns));
+}
+
+static int on_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes)
+{
+    return seen(plm_sim_backend.copy_in(dev, dst, src, bytes));
+}
+
+static int on_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes)
+{
+    return seen(plm_sim_backend.copy_out(dev, dst, src, bytes));
+}
+
+static int on_status(const struct plm_backend_device *dev)
+{
+    return seen(plm_sim_backend.status(dev));
 }
 
 static void on_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step)
@@ -80,6 +107,10 @@ void observe(struct observer *observer)
     observed_backend.launch = on_launch;
     observed_backend.discard = on_discard;
     observed_backend.submit = on_submit;
+    observed_backend.wait = on_wait;
+    observed_backend.copy_in = on_copy_in;
+    observed_backend.copy_out = on_copy_out;
+    observed_backend.status = on_status;
     observed_backend.mark = on_mark;
 }
 

@@ -18,7 +18,8 @@ struct observer {
     bool serving;         // READY
     bool recording;       // a list is open: a step is under way
     uint64_t late_allocs; // slabs taken meanwhile, after READY
-    uint64_t losses;      // calls that said LOST first
+    bool lost;            // until it is opened again
+    uint64_t losses;      // times that it was
     uint64_t refused;     // submits that were refused for memory
     uint64_t opens;
 };

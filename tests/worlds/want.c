@@ -134,6 +134,8 @@ static const struct figure runs[] = {
     {"left_at_ready", I64, offsetof(struct run, left_at_ready)},
     {"committed", I64, offsetof(struct run, committed)},
     {"slabs_since", U64, offsetof(struct run, slabs_since)},
+    {"allocs", U64, offsetof(struct run, observer.world.allocs)},
+    {"spilled", U64, offsetof(struct run, observer.world.spilled_bytes)},
     {"peak.load", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_LOAD])},
     {"peak.tune", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_TUNE])},
     {"peak.prefill", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_PREFILL])},
