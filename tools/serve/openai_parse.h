@@ -20,6 +20,10 @@ bool plm_openai_cannot(const struct plm_openai_parse_state *p, const char *name,
 bool plm_openai_tree(const struct plm_openai_parse_state *p, const char *name,
                      struct json_object **ret, int64_t *ret_charged);
 
+// A list of the request, charged to the host budget until plm_openai_finish(), and freed there by
+// free(). NULL: no host memory.
+void *plm_openai_alloc(const struct plm_openai_parse_state *p, size_t n, size_t size);
+
 bool plm_openai_model(const struct plm_openai_parse_state *p);
 bool plm_openai_chat(const struct plm_openai_parse_state *p);
 bool plm_openai_prompt(const struct plm_openai_parse_state *p);

@@ -149,11 +149,7 @@ bool plm_openai_chat(const struct plm_openai_parse_state *p)
 static bool tokens_from_tree(const struct plm_openai_parse_state *p, struct json_object *tree)
 {
     size_t n = json_object_array_length(tree);
-    p->ret->tokens_charged = n * sizeof(int32_t);
-    if (plim_engine_host_charge(p->rules->engine, (int64_t)p->ret->tokens_charged) != PLIM_OK)
-        p->ret->tokens_charged = 0;
-    else
-        p->ret->tokens = malloc(n * sizeof(int32_t));
+    p->ret->tokens = plm_openai_alloc(p, n, sizeof(int32_t));
     if (p->ret->tokens == NULL) {
         plm_api_error_host(p->error);
         return false;

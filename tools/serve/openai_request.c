@@ -15,6 +15,15 @@ bool plm_openai_wrong_type(struct plm_api_error *error, const char *name, const 
     return false;
 }
 
+void *plm_openai_alloc(const struct plm_openai_parse_state *p, size_t n, size_t size)
+{
+    const size_t bytes = n * size; // both are limited by the body's length
+    if (plim_engine_host_charge(p->rules->engine, (int64_t)bytes) != PLIM_OK)
+        return NULL;
+    p->ret->charged += bytes;
+    return calloc(n, size);
+}
+
 // Absent and null leave *ret as it is.
 static bool get_bool(const struct plm_openai_parse_state *p, const char *name, bool *ret)
 {
@@ -290,7 +299,7 @@ static bool bias_from_tree(const struct plm_openai_parse_state *p, struct json_o
     }
     if (n == 0)
         return true;
-    p->ret->bias = calloc((size_t)n, sizeof(*p->ret->bias));
+    p->ret->bias = plm_openai_alloc(p, (size_t)n, sizeof(*p->ret->bias));
     if (p->ret->bias == NULL) {
         plm_api_error_host(p->error);
         return false;
@@ -456,7 +465,7 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
 
 uint64_t plm_openai_charged(const struct plm_openai_request *request)
 {
-    return request->text.cap + request->stop_text.cap + request->tokens_charged;
+    return request->text.cap + request->stop_text.cap + request->charged;
 }
 
 void plm_openai_finish(struct plm_openai_request *request)
@@ -464,9 +473,9 @@ void plm_openai_finish(struct plm_openai_request *request)
     plim_engine *engine = request->text.engine;
     plm_out_finish(&request->text);
     plm_out_finish(&request->stop_text);
-    if (request->tokens_charged > 0)
-        plim_engine_host_discharge(engine, (int64_t)request->tokens_charged);
-    request->tokens_charged = 0;
+    if (request->charged > 0)
+        plim_engine_host_discharge(engine, (int64_t)request->charged);
+    request->charged = 0;
     free(request->tokens);
     request->tokens = NULL;
     free(request->bias);

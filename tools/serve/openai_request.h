@@ -40,7 +40,7 @@ struct plm_openai_request {
     struct plm_out stop_text;
     plim_text stop[PLIM_STOP_MAX];
     int32_t *tokens;
-    size_t tokens_charged;
+    size_t charged; // for tokens and bias
     plim_logit_bias *bias;
     char salt[PLM_SALT_BYTES];
 };

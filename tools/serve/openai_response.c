@@ -33,9 +33,14 @@ bool plm_answer_init(struct plm_answer *answer, const struct plm_openai_request 
         .n = request->opts.n,
     };
     make_id(answer->id, sizeof(answer->id), request->chat ? "chatcmpl-" : "cmpl-");
-    answer->choices = calloc(answer->n, sizeof(*answer->choices));
-    if (answer->choices == NULL)
+    const int64_t bytes = (int64_t)(answer->n * sizeof(*answer->choices));
+    if (plim_engine_host_charge(engine, bytes) != PLIM_OK)
         return false;
+    answer->choices = calloc(answer->n, sizeof(*answer->choices));
+    if (answer->choices == NULL) {
+        plim_engine_host_discharge(engine, bytes);
+        return false;
+    }
     for (uint32_t i = 0; i < answer->n; i++) {
         struct plm_choice *c = &answer->choices[i];
         plm_out_init(&c->text, engine);
@@ -53,6 +58,8 @@ void plm_answer_finish(struct plm_answer *answer)
         for (int l = 0; l < PLM_LP_LISTS; l++)
             plm_out_finish(&c->logprobs[l]);
     }
+    if (answer->choices != NULL)
+        plim_engine_host_discharge(answer->engine, (int64_t)(answer->n * sizeof(*answer->choices)));
     free(answer->choices);
     answer->choices = NULL;
 }
