@@ -139,7 +139,9 @@ struct plm_device_opts {
     enum plm_kernel_choice kernels;
     uint32_t max_dispatches;     // capacity of the open list, fixed at open
     uint64_t memory_limit_bytes; // CPU: the operator's limit, as one more level; 0: none
-    const void *backend_opts;    // sim: struct plm_sim_opts; cpu: struct plm_cpu_opts or NULL
+    // sim: struct plm_sim_opts; cpu: struct plm_cpu_opts or NULL. Valid as long as the device,
+    // which may be opened again with them.
+    const void *backend_opts;
 };
 
 struct plm_device_desc {
