@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,135 +116,10 @@ START_TEST(unified_memory_and_cgroups)
 }
 END_TEST
 
-// Moves one term by n blocks and says how many blocks that cost.
-struct mutation {
-    const char *term;
-    void (*apply)(struct plm_plan_input *in, int64_t bytes);
-    bool binds_card, binds_host; // in these base cases
-};
-
 static void more_foreign(struct plm_plan_input *in, int64_t bytes)
 {
     in->F -= bytes;
 }
-static void more_unheld(struct plm_plan_input *in, int64_t bytes)
-{
-    in->unheld += bytes;
-}
-static void more_own_drv(struct plm_plan_input *in, int64_t bytes)
-{
-    in->process_use += bytes; // the driver's free is held: only the operator's room moves
-}
-static void less_limit(struct plm_plan_input *in, int64_t bytes)
-{
-    if (in->operator_limit > 0)
-        in->operator_limit -= bytes;
-}
-static void less_cgroup(struct plm_plan_input *in, int64_t bytes)
-{
-    if (in->n_cgroups > 0)
-        in->cgroups[0].limit -= bytes;
-}
-static void less_cgroup_free(struct plm_plan_input *in, int64_t bytes)
-{
-    in->cgroups[0].current += bytes;
-}
-static void less_reclaimable(struct plm_plan_input *in, int64_t bytes)
-{
-    in->cgroups[0].reclaimable -= bytes;
-}
-static void more_resident(struct plm_plan_input *in, int64_t bytes)
-{
-    in->O += bytes; // ours, so that it is not foreign and not the driver's
-    in->F -= bytes;
-    in->process_use += bytes;
-    for (uint32_t i = 0; i < in->n_cgroups; i++)
-        in->cgroups[i].current += bytes;
-}
-static void less_probe(struct plm_plan_input *in, int64_t bytes)
-{
-    in->K -= bytes;
-}
-static void more_growth(struct plm_plan_input *in, int64_t bytes)
-{
-    in->growth += bytes / 2;
-}
-static void more_withheld(struct plm_plan_input *in, int64_t bytes)
-{
-    in->withheld += bytes;
-}
-static void more_host_limit(struct plm_plan_input *in, int64_t bytes)
-{
-    in->host_limit += bytes;
-}
-
-START_TEST(each_term_costs_its_blocks_where_it_binds_and_none_where_not)
-{
-    static const struct mutation mutations[] = {
-        {"foreign", more_foreign, true, false},
-        {"unheld", more_unheld, true, false},
-        {"own_drv", more_own_drv, false, true},
-        {"operator_limit", less_limit, false, true},
-        {"cgroup limit", less_cgroup, false, false},
-        {"cgroup current", less_cgroup_free, false, false},
-        {"cgroup reclaimable", less_reclaimable, false, false},
-        {"resident", more_resident, true, true},
-        {"K", less_probe, true, true},
-        {"growth", more_growth, true, true},
-        {"withheld", more_withheld, true, true},
-        {"host_limit", more_host_limit, false, true},
-    };
-    for (size_t i = 0; i < sizeof(mutations) / sizeof(*mutations); i++) {
-        for (int on_host = 0; on_host < 2; on_host++) {
-            for (int64_t n = 1; n <= 7; n++) {
-                const struct mutation *m = &mutations[i];
-                struct plm_plan_input in = on_host ? host() : card();
-                // Base: growth decides the margin, the host limit is beyond what is used, a budget
-                // of whole blocks; U/16 is at its clamp, so that a limit moves nothing else.
-                in.growth = 256 * MIB;
-                in.host_limit = 2 * GIB;
-                struct plm_plan base = plan_of(&in);
-                int64_t part = base.budget % in.block_bytes;
-                in.withheld += part; // now the budget is exactly whole blocks
-                base = plan_of(&in);
-                ck_assert_int_eq(base.budget % in.block_bytes, 0);
-                // room/512 is the one term that moves along with room: give it back.
-                int64_t bytes = n * in.block_bytes;
-                m->apply(&in, bytes);
-                struct plm_plan p = plan_of(&in);
-                int64_t side = base.room / 512 * in.unified - p.room / 512 * in.unified;
-                bool own_in_host = on_host && m->apply == more_own_drv;
-                p.budget -= side;
-                int64_t lost = base.blocks - plm_slab_fit(&base.slabs, p.budget);
-                int64_t want = (on_host ? m->binds_host : m->binds_card) ? n : 0;
-                if (own_in_host)
-                    want = 0; // what the driver has more, the host budget has less
-                ck_assert_msg(lost == want, "%s on the %s: %lld blocks more cost %lld", m->term,
-                              on_host ? "host" : "card", (long long)n, (long long)lost);
-            }
-        }
-    }
-}
-END_TEST
-
-START_TEST(cgroup_terms_cost_where_the_cgroup_binds)
-{
-    static void (*const mutations[])(struct plm_plan_input *,
-                                     int64_t) = {less_cgroup, less_cgroup_free, less_reclaimable};
-    for (size_t i = 0; i < 3; i++) {
-        struct plm_plan_input in = host();
-        in.block_bytes = in.g = MIB;
-        in.operator_limit = 0;
-        in.host_limit = 256 * MIB;
-        in.cgroups[0].limit = 10 * GIB;
-        in.growth = 256 * MIB;
-        struct plm_plan base = plan_of(&in);
-        ck_assert_int_eq(base.room_binds, PLM_TERM_CGROUP);
-        mutations[i](&in, 512 * MIB); // 512 blocks, of which room/512 gives one back
-        ck_assert_int_eq(base.blocks - plan_of(&in).blocks, 511);
-    }
-}
-END_TEST
 
 START_TEST(caps_bind_when_memory_does_not)
 {
@@ -631,6 +507,80 @@ START_TEST(one_message_names_the_knobs)
 }
 END_TEST
 
+START_TEST(an_arena_pays_for_its_holes)
+{
+    ck_assert_int_eq(plm_plan_arena_bytes(100 * MIB, 100 * MIB), 100 * MIB);
+    ck_assert_int_eq(plm_plan_arena_bytes(100 * MIB, 130 * MIB), 160 * MIB);
+    ck_assert_int_eq(plm_plan_arena_bytes(0, 5), 10);
+    ck_assert_int_eq(plm_plan_arena_bytes(7, 3), 7); // no extent is below what lives
+}
+END_TEST
+
+START_TEST(a_phase_needs_room_of_its_own)
+{
+    struct plm_plan_input in = card();
+    struct plm_plan p = plan_of(&in);
+    struct plm_error err;
+    ck_assert_int_eq(plm_plan_check_peak(&p, "the load", p.room, &err), PLM_OK);
+    ck_assert_int_eq(plm_plan_check_peak(&p, "the load", p.room + 1, &err), PLM_ERR_OUT_OF_DEVICE);
+    ck_assert_int_eq(err.needed_bytes, p.room + 1);
+    ck_assert_int_eq(err.limit_bytes, p.room);
+    char both[64];
+    snprintf(both, sizeof(both), "the load took %lld bytes", (long long)p.room + 1);
+    ck_assert_ptr_nonnull(strstr(err.msg, both));
+    snprintf(both, sizeof(both), "by device is %lld bytes", (long long)p.room);
+    ck_assert_ptr_nonnull(strstr(err.msg, both));
+}
+END_TEST
+
+// A hybrid model gives up checkpoints first, then sequences, then context, and each only as far as
+// it must.
+START_TEST(states_come_before_the_kv_cache)
+{
+    struct plm_plan_input in = card();
+    struct plm_plan_caps caps;
+    struct plm_plan p;
+    in.caps.state_checkpoints = 100;
+    in.state_bytes = 16 * MIB;
+    plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){0}); // 164 states, 2.6 GiB
+    ck_assert(plm_plan_fit_caps(&in, &table, &caps));
+    ck_assert_int_eq(memcmp(&caps, &in.caps, sizeof(caps)), 0);
+    int stage = 0; // 1: fewer checkpoints, 2: and fewer sequences, 3: and less context
+    for (int64_t less = 0; less < 16 * GIB; less += 64 * MIB) {
+        struct plm_plan_input tight = in;
+        tight.F -= less;
+        if (!plm_plan_fit_caps(&tight, &table, &caps))
+            break;
+        ck_assert_int_eq(plm_plan_replan(&tight, &table, &caps, &p, NULL), PLM_OK);
+        ck_assert(plm_plan_enough(&p, NULL) && plm_plan_one_finishes(&p));
+        int now = caps.max_context < in.caps.max_context       ? 3
+                  : caps.max_sequences < in.caps.max_sequences ? 2
+                  : caps.state_checkpoints < 100               ? 1
+                                                               : 0;
+        ck_assert_int_ge(now, stage);
+        ck_assert_int_le(now, stage + 1);
+        stage = now;
+        if (stage >= 2)
+            ck_assert_uint_eq(caps.state_checkpoints, 0);
+        if (stage >= 3)
+            ck_assert_uint_eq(caps.max_sequences, 1);
+        // It is the most: one more of what was lowered would not do.
+        struct plm_plan_caps more = caps;
+        more.state_checkpoints += stage == 1;
+        more.max_sequences += stage == 2;
+        more.max_context += stage == 3 ? 16 : 0;
+        if (stage > 0) {
+            ck_assert_int_eq(plm_plan_replan(&tight, &table, &more, &p, NULL), PLM_OK);
+            ck_assert(!plm_plan_enough(&p, NULL) || !plm_plan_one_finishes(&p));
+        }
+    }
+    ck_assert_int_eq(stage, 3);
+    // Their pool is counted once: no margin of its own.
+    in.caps.state_checkpoints = 0;
+    ck_assert_int_eq(plm_plan_state_pool(&in, &in.caps), 64 * 16 * MIB);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plan");
@@ -638,8 +588,6 @@ int main(void)
     tcase_set_timeout(tc, 60); // sanitizers on a busy machine
     tcase_add_test(tc, the_formula_line_by_line);
     tcase_add_test(tc, unified_memory_and_cgroups);
-    tcase_add_test(tc, each_term_costs_its_blocks_where_it_binds_and_none_where_not);
-    tcase_add_test(tc, cgroup_terms_cost_where_the_cgroup_binds);
     tcase_add_test(tc, caps_bind_when_memory_does_not);
     tcase_add_test(tc, bad_inputs_are_named);
     tcase_add_test(tc, readings_that_lie_do_not_wrap);
@@ -651,6 +599,9 @@ int main(void)
     tcase_add_test(tc, every_suggestion_starts);
     tcase_add_test(tc, a_size_below_the_sequences_says_so);
     tcase_add_test(tc, one_message_names_the_knobs);
+    tcase_add_test(tc, an_arena_pays_for_its_holes);
+    tcase_add_test(tc, a_phase_needs_room_of_its_own);
+    tcase_add_test(tc, states_come_before_the_kv_cache);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

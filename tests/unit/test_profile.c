@@ -505,6 +505,83 @@ START_TEST(random_devices_end_well_or_with_a_reason)
 }
 END_TEST
 
+START_TEST(the_tenth_start_plans_as_the_first)
+{
+    int64_t blocks = 0, line = 0;
+    for (int process_use = 0; process_use < 2; process_use++) {
+        for (int start = 0; start < 10; start++) {
+            struct world w = world_plain();
+            struct plm_profile p;
+            struct plm_profile_opts o = world_options();
+            // Kernels take their memory at their first run, of which the driver keeps ever more for
+            // the next process; and a limit that binds, so that own_drv counts.
+            w.process_use = process_use;
+            w.context = (300 + start * 20) * MIB;
+            w.lazy = (40 - start * 4) * MIB;
+            o.in.operator_limit = 12 * GIB;
+            o.in.context_bytes = process_use ? 0 : w.context;
+            OK(&w, o, &p);
+            if (process_use == 0 && start == 0)
+                blocks = p.plan.blocks, line = p.plan.line;
+            ck_assert_int_eq(p.plan.own_drv, 500 * MIB);
+            ck_assert_int_eq(p.plan.blocks, blocks);
+            ck_assert_int_eq(p.plan.line, line);
+            ck_assert_int_eq(p.plan.growth, 0);
+        }
+    }
+}
+END_TEST
+
+START_TEST(encoders_and_graphs_run_in_their_places)
+{
+    struct world w = world_plain();
+    struct plm_profile p, base;
+    OK(&w, world_options(), &base);
+    w = world_plain();
+    w.encoders = w.graphs = true;
+    w.encoder_bytes = 100 * MIB;
+    w.graph_bytes = 200 * MIB;
+    OK(&w, world_options(), &p);
+    ck_assert_uint_eq(w.encodes[0], 2); // cold, and in the mixed round
+    ck_assert_uint_eq(w.encodes[1], 1); // beside a decode
+    ck_assert_uint_eq(w.captures, 1);
+    // Graph buffers that we allocate are resident.
+    ck_assert_int_eq(p.plan.resident, base.plan.resident + 200 * MIB);
+    ck_assert_int_eq(p.plan.blocks, base.plan.blocks - 200);
+    // A pinned size has no cold pass, but its graphs.
+    struct plm_profile_opts o = world_options();
+    o.in.caps.max_context = 4096;
+    o.in.pinned_tokens = 16000;
+    w = world_plain();
+    w.encoders = w.graphs = true;
+    OK(&w, o, &p);
+    ck_assert_uint_eq(w.captures, 1);
+    ck_assert_uint_eq(w.encodes[0], 1);
+}
+END_TEST
+
+START_TEST(a_phase_that_had_no_room_fails_with_both_numbers)
+{
+    static const char *const names[] = {"the load", "the tuning", "the capture of graphs"};
+    for (int phase = 0; phase < 3; phase++) {
+        struct world w = world_plain();
+        struct plm_profile p;
+        struct plm_error err;
+        int64_t *peak = phase == 0 ? &w.peaks.load : phase == 1 ? &w.peaks.tune : &w.peaks.capture;
+        const int64_t room = w.total - w.foreign - w.context;
+        *peak = room;
+        OK(&w, world_options(), &p);
+        w = world_plain();
+        *peak = room + MIB;
+        ck_assert_int_eq(world_start(&w, world_options(), &p, &err), PLM_ERR_OUT_OF_DEVICE);
+        ck_assert_ptr_eq(strstr(err.msg, names[phase]), err.msg);
+        ck_assert_int_eq(err.needed_bytes, room + MIB);
+        ck_assert_int_eq(err.limit_bytes, room);
+        ck_assert_uint_eq(w.validations, 0); // a smaller pool would change nothing
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("profile");
@@ -526,6 +603,9 @@ int main(void)
     tcase_add_test(tc, bad_options_are_named_before_anything_runs);
     tcase_add_test(tc, every_call_may_fail);
     tcase_add_test(tc, random_devices_end_well_or_with_a_reason);
+    tcase_add_test(tc, the_tenth_start_plans_as_the_first);
+    tcase_add_test(tc, encoders_and_graphs_run_in_their_places);
+    tcase_add_test(tc, a_phase_that_had_no_room_fails_with_both_numbers);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
