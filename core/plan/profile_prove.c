@@ -56,6 +56,21 @@ static int take_ballast(struct plm_loop *l, const struct plm_plan *plan)
     }
 }
 
+// All pools become as small as the smallest is. Where a short last slab is refused, one becomes
+// smaller still, and the others follow.
+static int level_pools(struct plm_loop *l)
+{
+    int64_t agreed = plm_loop_min(l, l->blocks);
+    for (;;) {
+        int r = agreed < l->blocks ? plm_loop_pool_resize(l, (uint32_t)agreed) : PLM_OK;
+        r = plm_loop_agree(l, plm_loop_no_room(r) ? PLM_OK : r);
+        const int64_t least = plm_loop_min(l, l->blocks);
+        if (r != PLM_OK || least == agreed)
+            return r;
+        agreed = least;
+    }
+}
+
 static int resize(struct plm_loop *l, struct plm_plan *plan)
 {
     plm_loop_progress(l, "resize", 0, 1);
@@ -68,15 +83,10 @@ static int resize(struct plm_loop *l, struct plm_plan *plan)
         r = PLM_ERR_OUT_OF_DEVICE;
     if (r == PLM_OK)
         r = take_ballast(l, plan);
-    if ((r = plm_loop_agree(l, r)) == PLM_OK) {
-        // What the device really gave to the one that got least.
-        agreed = plm_loop_min(l, l->blocks);
-        if (agreed < l->blocks)
-            r = plm_loop_pool_resize(l, (uint32_t)agreed);
-        r = plm_loop_agree(l, r);
-        if (r == PLM_OK && l->blocks < plan->blocks)
-            r = settle_for(l, plan, l->blocks, PLM_TERM_RESIZE);
-    }
+    if ((r = plm_loop_agree(l, r)) == PLM_OK)
+        r = level_pools(l);
+    if (r == PLM_OK && l->blocks < plan->blocks)
+        r = settle_for(l, plan, l->blocks, PLM_TERM_RESIZE);
     plm_loop_progress(l, "resize", 1, 1);
     return r;
 }
@@ -109,6 +119,9 @@ static int release_to(struct plm_loop *l, int64_t blocks, int64_t *ret_lacking)
         r = l->ops->ballast(l->ops->ctx, 0);
     if (r == PLM_OK && blocks < l->blocks)
         r = plm_loop_pool_resize(l, (uint32_t)blocks);
+    if (plm_loop_no_room(
+            r)) // of a short last slab: the pool is smaller still, and taken anew later
+        r = PLM_OK;
     if (r == PLM_OK)
         r = l->ops->empty_cache(l->ops->ctx);
     for (int i = 0; i < PLM_PROFILE_READS && r == PLM_OK; i++) {

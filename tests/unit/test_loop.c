@@ -9,6 +9,7 @@
 #include "core/kv/pool.h"
 #include "core/mem/arena.h"
 #include "core/plan/profile.h"
+#include "tests/unit/suggested.h"
 
 #define MIB   (UINT64_C(1) << 20)
 #define GIB   (UINT64_C(1) << 30)
@@ -73,10 +74,13 @@ static int on_run(void *ctx, const struct plm_stress_step *step, struct plm_erro
     return r == PLM_OK ? r : plm_fail(err, r, "a step failed: %s", plm_strstatus(r));
 }
 
+static int on_empty(void *ctx);
+
 static int on_format(void *ctx, uint32_t slab_blocks, uint32_t max_blocks)
 {
     struct rig *rig = ctx;
-    return plm_kv_pool_format(rig->pool, slab_blocks, max_blocks);
+    int r = on_empty(rig); // as the engine's does: the new pool takes the place of the old one
+    return r == PLM_OK ? plm_kv_pool_format(rig->pool, slab_blocks, max_blocks) : r;
 }
 
 static int on_resize(void *ctx, uint32_t blocks, uint32_t *ret_blocks, int64_t *ret_failed)
@@ -141,8 +145,17 @@ static void on_seal(void *ctx)
     plm_device_seal(rig->device, true);
 }
 
-static int start(struct rig *rig, struct plm_sim_opts *sim, struct plm_profile *ret,
-                 struct plm_error *err)
+// What a start is asked for; the rest comes from the device.
+static struct plm_plan_input asked(void)
+{
+    return (struct plm_plan_input){
+        .memory_fraction = 1,
+        .caps = {.batch_max_tokens = 512, .max_sequences = 16, .max_context = 65536},
+        .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
+}
+
+static int start_as(struct rig *rig, struct plm_sim_opts *sim, struct plm_plan_input in,
+                    struct plm_profile *ret, struct plm_error *err)
 {
     *rig = (struct rig){.host = plm_host_create(0)};
     plm_sim_clock_init(&rig->time);
@@ -176,21 +189,22 @@ static int start(struct rig *rig, struct plm_sim_opts *sim, struct plm_profile *
                                        .set_caps = on_caps,
                                        .seal = on_seal};
     const struct plm_log silent = {0};
+    in.g = (int64_t)caps->granularity_bytes;
+    in.context_bytes = (int64_t)caps->context_bytes;
+    in.withheld = (int64_t)caps->withheld_bytes;
+    in.unified = caps->unified;
+    in.block_bytes = BLOCK;
+    in.max_slab_bytes = (int64_t)caps->max_slab_bytes;
+    in.max_slabs = caps->max_slabs - 3; // weights, workspace, ballast
     const struct plm_profile_opts po = {
-        .in = {.g = (int64_t)caps->granularity_bytes,
-               .context_bytes = (int64_t)caps->context_bytes,
-               .withheld = (int64_t)caps->withheld_bytes,
-               .unified = caps->unified,
-               .memory_fraction = 1,
-               .caps = {512, 16, 65536, 0},
-               .block_bytes = BLOCK,
-               .max_slab_bytes = (int64_t)caps->max_slab_bytes,
-               .max_slabs = caps->max_slabs - 3, // weights, workspace, ballast
-               .prefix_cache_blocks = PLM_PLAN_UNKNOWN},
-        .cost = &table,
-        .clock = &rig->clock,
-        .log = &silent};
+        .in = in, .cost = &table, .clock = &rig->clock, .log = &silent};
     return plm_profile_run(&po, &ops, ret, err);
+}
+
+static int start(struct rig *rig, struct plm_sim_opts *sim, struct plm_profile *ret,
+                 struct plm_error *err)
+{
+    return start_as(rig, sim, asked(), ret, err);
 }
 
 static void finish(struct rig *rig)
@@ -372,6 +386,94 @@ START_TEST(lies_end_in_a_plan_or_a_reason)
 }
 END_TEST
 
+// The number of the last submit of a start, which is within its validation.
+static uint64_t last_submit(struct plm_sim_opts sim)
+{
+    struct rig rig;
+    struct plm_profile p;
+    struct plm_error err;
+    ck_assert_int_eq(start(&rig, &sim, &p, &err), PLM_OK);
+    const uint64_t submits = rig.world.submits;
+    finish(&rig);
+    return submits;
+}
+
+START_TEST(what_is_released_must_come_back)
+{
+    int64_t blocks[3];
+    for (int variant = 0; variant < 3; variant++) {
+        struct rig rig;
+        struct plm_profile p;
+        struct plm_error err;
+        struct plm_sim_opts sim = card();
+        if (variant == 1)
+            sim.keeps_bytes = GIB; // kept until the caches are emptied: all comes back
+        if (variant == 2)
+            sim.leaks_bytes = 64 * MIB;
+        // So that the pool is shrunk.
+        const struct plm_sim_event event = {PLM_SIM_AT_SUBMIT, last_submit(sim),
+                                            PLM_SIM_FAIL_SUBMITS, 1, 0};
+        sim.events = &event;
+        sim.n_events = 1;
+        int r = start(&rig, &sim, &p, &err);
+        ck_assert_msg(r == PLM_OK, "%d: %s", variant, err.msg);
+        ck_assert_uint_eq(p.attempts, 2);
+        check_sealed(&rig, &sim, &p);
+        blocks[variant] = p.plan.blocks;
+        if (variant < 2)
+            ck_assert_int_eq(p.not_returned, 0);
+        else
+            ck_assert_int_ge(p.not_returned, (int64_t)(64 * MIB));
+        finish(&rig);
+    }
+    ck_assert_int_eq(blocks[1], blocks[0]);
+    ck_assert_int_le(blocks[2], blocks[0] - (int64_t)(64 * MIB / BLOCK));
+}
+END_TEST
+
+// A start on each device between too small and large enough; each value that a failure names starts
+// on the same device.
+START_TEST(what_is_suggested_starts_on_the_same_device)
+{
+    int failed = 0, started = 0;
+    for (uint64_t capacity = 700 * MIB; capacity < GIB; capacity += 3 * MIB) {
+        for (int limited = 0; limited < 3; limited++) {
+            struct rig rig;
+            struct plm_profile p;
+            struct plm_error err;
+            struct plm_sim_opts sim = card();
+            struct plm_plan_input in = asked();
+            sim.capacity_bytes = limited ? 4 * GIB : capacity;
+            sim.hides_process_use = limited == 2;
+            in.operator_limit = limited ? (int64_t)capacity : 0;
+            in.caps.max_sequences = 64;
+            in.caps.batch_max_tokens = 4096;
+            int r = start_as(&rig, &sim, in, &p, &err);
+            finish(&rig);
+            if (r == PLM_OK)
+                continue;
+            ck_assert_int_eq(r, PLM_ERR_OUT_OF_DEVICE);
+            failed++;
+            char *list = strstr(err.msg, "starts: ");
+            if (list == NULL)
+                continue;
+            list += strlen("starts: ");
+            for (char *item = strtok(list, ",;"); item != NULL; item = strtok(NULL, ",;")) {
+                struct plm_plan_input other = in;
+                struct plm_error why;
+                ck_assert_int_gt(suggested_apply(item, &other), 0);
+                r = start_as(&rig, &sim, other, &p, &why);
+                ck_assert_msg(r == PLM_OK, "%s of \"%s\": %s", item, err.msg, why.msg);
+                finish(&rig);
+                started++;
+            }
+        }
+    }
+    ck_assert_int_gt(failed, 30);
+    ck_assert_int_gt(started, 60);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("loop");
@@ -382,6 +484,8 @@ int main(void)
     tcase_add_test(tc, each_submit_may_fail_or_lose_the_device);
     tcase_add_test(tc, neighbours_come_and_go);
     tcase_add_test(tc, lies_end_in_a_plan_or_a_reason);
+    tcase_add_test(tc, what_is_released_must_come_back);
+    tcase_add_test(tc, what_is_suggested_starts_on_the_same_device);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -8,6 +8,7 @@
 #include "core/base/checked.h"
 #include "core/base/random.h"
 #include "tests/unit/profile_world.h"
+#include "tests/unit/suggested.h"
 
 #define OK(w, opts, p)                                                                             \
     do {                                                                                           \
@@ -44,34 +45,6 @@ static void same_plan(const struct plm_plan *a, const struct plm_plan *b)
 #undef SAME
 }
 
-// Applies "--parallel 3" or "--ctx-size 64 with --parallel 1 and -b 32" to options.
-static int apply_item(const char *item, struct plm_profile_opts *o)
-{
-    int n = 0;
-    for (const char *at = item; (at = strchr(at, '-')) != NULL; at += strcspn(at, " ")) {
-        const char *value = at + strcspn(at, " ");
-        value += strcspn(value, "0123456789");
-        n++;
-        if (strncmp(at, "--parallel", 10) == 0)
-            o->in.caps.max_sequences = (uint32_t)atoi(value);
-        else if (strncmp(at, "-b", 2) == 0)
-            o->in.caps.batch_max_tokens = (uint32_t)atoi(value);
-        else if (strncmp(at, "--ctx-size", 10) == 0)
-            o->in.caps.max_context = (uint32_t)atoi(value);
-        else if (strncmp(at, "--max-total-tokens", 18) == 0)
-            o->in.pinned_tokens = atoll(value);
-        else if (strncmp(at, "--memory-limit", 14) == 0)
-            o->in.operator_limit = atoll(value) * MIB;
-        else if (strncmp(at, "--host-limit", 12) == 0)
-            o->in.host_limit = atoll(value) * MIB;
-        else if (strncmp(at, "--memory-fraction", 17) == 0)
-            o->in.memory_fraction = atof(value);
-        else
-            ck_abort_msg("unknown knob: %s", at);
-    }
-    return n;
-}
-
 // Starts a fresh copy of the world with each value that a message names. Returns their number.
 static int start_each(const struct world *fresh, struct plm_profile_opts base, const char *msg)
 {
@@ -88,7 +61,7 @@ static int start_each(const struct world *fresh, struct plm_profile_opts base, c
         struct plm_profile_opts o = base;
         struct plm_profile p;
         struct plm_error err;
-        ck_assert_int_gt(apply_item(item, &o), 0);
+        ck_assert_int_gt(suggested_apply(item, &o.in), 0);
         int r = world_start(&w, o, &p, &err);
         ck_assert_msg(r == PLM_OK, "%s\n  of: %s\n  says: %s", item, msg, err.msg);
         n++;
