@@ -25,7 +25,9 @@ int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_b
     int r = plm_device_copy_out(core->device, guard,
                                 core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES,
                                 sizeof(guard));
-    int64_t over = PLM_COST_GUARD_BYTES;
+    unsigned char whole[PLM_COST_GUARD_BYTES];
+    memset(whole, GUARD_BYTE, sizeof(whole));
+    int64_t over = memcmp(guard, whole, sizeof(guard)) != 0 ? PLM_COST_GUARD_BYTES : 0;
     while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
         over--;
     if (r == PLM_OK)
@@ -137,23 +139,21 @@ static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step
         d->logits_rows[i] = (int32_t)(s->rows - s->logits_rows + i);
 }
 
-// The most work that a request can ask of the sampler: all tokens sorted, 20 alternatives.
-static int sample_heaviest(struct plm_core *core, uint64_t logits, uint32_t rows,
-                           struct plm_error *err)
+// The most work that a request can ask of the sampler: all tokens sorted, 20 alternatives. One row
+// is enough, since all rows use the same scratch one after the other.
+static int sample_heaviest(struct plm_core *core, uint64_t logits, struct plm_error *err)
 {
     const struct plm_sample_params params = {.temperature = 2.0f,
                                              .top_p = 0.999999f,
                                              .repeat_penalty = 1.1f,
                                              .logprobs = true,
                                              .top_logprobs = PLM_SAMPLE_TOP_MAX};
-    for (uint32_t i = 0; i < rows; i++) {
-        struct plm_sample_in in = {.logits = plm_core_logits(core, logits, i), .params = &params};
-        struct plm_sample_out out;
-        if (in.logits == NULL)
-            return plm_fail(err, PLM_ERR_LOST, "the device was lost while logits were read");
-        // Dummy tokens may drive a model anywhere; that its logits are finite is not asked here.
-        plm_sampler_draw(core->sampler, &in, &out);
-    }
+    const struct plm_sample_in in = {.logits = plm_core_logits(core, logits, 0), .params = &params};
+    struct plm_sample_out out;
+    if (in.logits == NULL)
+        return plm_fail(err, PLM_ERR_LOST, "the device was lost while logits were read");
+    // Dummy tokens may drive a model anywhere; that its logits are finite is not asked here.
+    plm_sampler_draw(core->sampler, &in, &out);
     return PLM_OK;
 }
 
@@ -208,7 +208,7 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
     if (r != PLM_OK || !(step->flags & PLM_STRESS_SAMPLE) || logits == 0)
         return r;
     enter(core, PLM_PHASE_SAMPLE);
-    return sample_heaviest(core, logits, step->shape.logits_rows, err);
+    return sample_heaviest(core, logits, err);
 }
 
 // ---- memory ----

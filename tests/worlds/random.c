@@ -121,7 +121,7 @@ static void draw_engine(struct dice *d, struct plm_world *w, uint32_t *ret_ctx)
     option(w, "batch_max_tokens", PICK(d, 16, 32, 64, 128));
     if (chance(d, 20))
         option(w, "prefill_chunk", PICK(d, 8, 16, 32));
-    if (chance(d, 15)) // pressure: a pool that holds a request or two
+    if (chance(d, 30)) // pressure: a pool that holds a request or two
         option(w, "max_total_tokens", (uint64_t)*ret_ctx * between(d, 1, 3) + sequences * 16);
     if (chance(d, 10)) {
         struct plm_world_option *o = &w->options[w->n_options++];
