@@ -167,7 +167,8 @@ typedef struct plim_engine_opts {
     uint32_t reserved;
     const char *certificate; /* of an earlier start under the same key; NULL (default) */
     size_t certificate_len;
-    const char *tuning; /* results of an earlier autotune; NULL (default) */
+    const char *tuning; /* results of an earlier autotune; what does not fit this device, build or
+                           model is tuned anew; NULL (default) */
     size_t tuning_len;
     /* Called on the engine's thread at a streak of refusals, a lost device or an audit excess, with
      * what led to it as a world file (docs/worlds.md). It may write it somewhere; it must not call
@@ -219,7 +220,8 @@ PLIM_API int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_err
  * OUT_OF_DEVICE: less than the floor was there; still asleep. Awake already: OK. */
 PLIM_API int plim_engine_wake(plim_engine *engine, plim_error *err);
 /* The proven plan as a certificate for a later start (plim_engine_opts.certificate), and what
- * autotune found (plim_engine_opts.tuning): JSON. OK, LIMIT, NOMEM_HOST. */
+ * autotune found (plim_engine_opts.tuning; no text where nothing was tuned): JSON. OK, LIMIT,
+ * NOMEM_HOST. */
 PLIM_API int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap,
                                      size_t *need);
 PLIM_API int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need);

@@ -38,6 +38,8 @@ static const struct {
 } kinds[PLM_PLAN_CACHE_KINDS] = {
     {"plan.json", offsetof(plim_engine_opts, certificate),
      offsetof(plim_engine_opts, certificate_len), plim_engine_certificate},
+    {"tuning.json", offsetof(plim_engine_opts, tuning), offsetof(plim_engine_opts, tuning_len),
+     plim_engine_tuning},
 };
 
 // ---- names ----

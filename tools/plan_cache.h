@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder in which commands keep what a start proved, so that the next one under the same key is
-// fast (plim_engine_opts.certificate). The engine judges what is in a file; here it is only found
+// A folder in which commands keep what a start proved and tuned, so that the next one under the same
+// key is fast (plim_engine_opts.certificate and .tuning). The engine judges what is in a file; here it is only found
 // by name and read within bounds. Without a folder, or where it can not be written, every start
 // proves its plan anew.
 #ifndef PLM_TOOLS_PLAN_CACHE_H
@@ -8,7 +8,7 @@
 
 #include "tools/opts.h"
 
-#define PLM_PLAN_CACHE_KINDS 1
+#define PLM_PLAN_CACHE_KINDS 2 // certificate and tuning results
 
 struct plm_plan_cache {
     const char *dir; // --plan-cache; NULL: plimsoll/plans under the user's cache folder

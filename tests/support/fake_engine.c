@@ -352,6 +352,13 @@ int plim_engine_certificate(const plim_engine *e, char *out, size_t cap, size_t 
     return PLIM_OK;
 }
 
+int plim_engine_tuning(const plim_engine *e, char *out, size_t cap, size_t *need)
+{
+    (void)e, (void)out, (void)cap;
+    *need = 0; // it has tuned nothing
+    return PLIM_OK;
+}
+
 int plim_engine_plan_json(const plim_engine *e, char *out, size_t cap, size_t *need)
 {
     (void)e;
