@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proved plans kept in a folder: the second start takes the first one's, another build, model or set
 of options does not, and nothing that lies in the folder stops a start."""
+import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -24,10 +26,21 @@ def run(folder, *args, model="llama-tied-q4_0.gguf", env=None):
     return err
 
 
-def only_file(folder):
-    files = list(pathlib.Path(folder).iterdir())
+def files_of(folder, kind):
+    return list(pathlib.Path(folder).glob(f"*.{kind}.json"))
+
+
+def only_file(folder, kind="plan"):
+    files = files_of(folder, kind)
     same(len(files), 1)
     return files[0]
+
+
+def autotuned(text):
+    """How many ops were tuned, and how many of them were timed for it."""
+    found = re.search(r"autotune: (\d+) ops, (\d+) of them timed", text)
+    check(found is not None, text)
+    return int(found.group(1)), int(found.group(2))
 
 
 @case
@@ -42,7 +55,7 @@ def the_second_start_takes_the_plan_of_the_first():
         same(file.read_text(), text)
         # Other options have their own.
         check(HELD not in run(folder, "-c", "128"), "of other options")
-        same(len(list(folder.iterdir())), 2)
+        same(len(files_of(folder, "plan")), 2)
         check(HELD not in run(folder, "--no-plan-cache"), "it was taken")
 
 
@@ -91,6 +104,22 @@ def nothing_in_the_folder_stops_a_start():
         file.unlink()
         file.mkdir()
         run(folder)
+
+
+@case
+def tuning_results_are_kept_beside_it():
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder)
+        # A busy machine may not time all within its budget; what it did is not timed again.
+        known = len(json.loads(only_file(folder, "tuning").read_text())["choices"])
+        ops, timed = autotuned(run(folder))
+        check(ops - timed == known, f"{ops} ops, {timed} timed, {known} were known")
+        for bad in (b"{", b"x" * 2000000, only_file(folder).read_bytes()):
+            only_file(folder, "tuning").write_bytes(bad)
+            ops, timed = autotuned(run(folder))
+            same(ops, timed)
+            same(json.loads(only_file(folder, "tuning").read_text())["object"], "tuning")
+        check("autotune" not in run(folder, "--autotune", "off"), "it was tuned")
 
 
 @case
