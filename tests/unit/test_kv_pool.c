@@ -405,6 +405,7 @@ int main(void)
 {
     Suite *suite = suite_create("kv_pool");
     TCase *tc = tcase_create("all");
+    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, the_slab_rule);
     tcase_add_test(tc, fit_is_the_inverse_of_bytes);

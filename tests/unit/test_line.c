@@ -334,6 +334,7 @@ int main(void)
 {
     Suite *suite = suite_create("line");
     TCase *tc = tcase_create("all");
+    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, setup, NULL);
     tcase_add_test(tc, nothing_moves_while_nothing_happens);
     tcase_add_test(tc, growth_of_others_tightens_at_once_and_keeps_the_margin);

@@ -82,7 +82,7 @@ static int rig_start(struct rig *rig)
 static void start(struct rig *rig)
 {
     struct plm_kv_pool_stats pool;
-    rig->opts.max_total_tokens = 16; // to learn what a block takes
+    rig->opts.max_total_tokens = 512; // to learn what a block takes
     const uint32_t max_sequences = rig->opts.max_sequences;
     rig->opts.max_sequences = 1;
     ck_assert_int_eq(rig_start(rig), PLM_OK);

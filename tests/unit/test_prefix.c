@@ -383,6 +383,7 @@ int main(void)
 {
     Suite *suite = suite_create("prefix");
     TCase *tc = tcase_create("all");
+    tcase_set_timeout(tc, 60);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, the_last_token_is_always_computed);
     tcase_add_test(tc, salts_and_tags_share_nothing);
