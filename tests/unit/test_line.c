@@ -306,6 +306,30 @@ START_TEST(cgroups_and_the_operators_limit_count_too)
 }
 END_TEST
 
+// Our own host memory is planned for: as it grows towards its limit, the term that waits for it
+// shrinks, and the cache stays as it is.
+START_TEST(our_own_growth_is_no_neighbour)
+{
+    struct plm_plan_input in = plan.in;
+    in.unified = true;
+    in.process_use = REST + 20 * MIB;
+    in.F -= 20 * MIB;
+    in.operator_limit = 6 * GIB;
+    ck_assert_int_eq(plm_plan_compute(&in, &plan, NULL), PLM_OK);
+    ck_assert_int_gt(plan.host_limit, 200 * MIB);
+    plm_line_init(&line, &plan, true, 0);
+    blocks = plan.blocks;
+    for (int64_t own = 20 * MIB; own < plan.host_limit; own += 3 * MIB) {
+        struct plm_stress_reading r = reading();
+        r.process_use = r.O + own;
+        r.F -= own;
+        judge(r);
+        follow();
+        ck_assert_int_eq(blocks, plan.blocks);
+    }
+}
+END_TEST
+
 // Whatever comes: within floor and plan, whole slabs, and above what fits only if at the floor.
 START_TEST(random_readings)
 {
@@ -346,6 +370,7 @@ int main(void)
     tcase_add_test(tc, what_can_not_be_true_moves_nothing);
     tcase_add_test(tc, a_late_reading_is_not_taken_twice);
     tcase_add_test(tc, cgroups_and_the_operators_limit_count_too);
+    tcase_add_test(tc, our_own_growth_is_no_neighbour);
     tcase_add_test(tc, random_readings);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
