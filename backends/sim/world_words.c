@@ -22,6 +22,7 @@ const struct plm_world_field plm_world_device_fields[] = {
     DEVICE("hides_process_use", BOOL, hides_process_use),
     DEVICE("submit_time", TIME, submit_ns),
     DEVICE("dispatch_time", TIME, dispatch_ns),
+    DEVICE("variants", U32, n_variants),
     DEVICE("query_lag", TIME, query_lag_ns),
     DEVICE("free_lag", TIME, free_lag_ns),
     DEVICE("keeps", SIZE, keeps_bytes),

@@ -36,6 +36,7 @@ static const char whole[] =
     "device inner cpu\n"
     "device submit_time 1ms\n"
     "device dispatch_time 5us\n"
+    "device variants 3\n"
     "device query_lag 250ms\n"
     "device free_lag 2s\n"
     "device keeps 512MiB\n"
