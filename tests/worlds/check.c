@@ -20,8 +20,7 @@
 #define PROGRESS_SLACK 64
 // The text buffer of the engine, made at its first token, and the like.
 #define HOST_WARM_BYTES (INT64_C(64) << 10)
-// So many tokens of a choice, and steps with the most tokens of a request, come until all buffers
-// have their sizes.
+// So many tokens come until the buffers of a choice have their sizes.
 #define WARM_TOKENS 4
 // A choice whose FINISH came.
 #define FINISHED 0x80000000u
@@ -74,6 +73,29 @@ static bool make_tables(struct run *run)
     return c->cap_seen >= pool.max_blocks;
 }
 
+// A device that said the truth, in time, while the plan was made.
+static bool was_honest(const struct plm_sim_opts *d)
+{
+    for (size_t i = 0; i < d->n_events; i++) {
+        if (d->events[i].when != PLM_SIM_AT_STEP)
+            return false;
+    }
+    return d->query_lag_ns == 0 && d->free_lag_ns == 0 && d->keeps_bytes == 0 &&
+           d->leaks_bytes == 0 && !d->overcommits && !d->spills && d->n_heaps == 0;
+}
+
+// At READY the margin is really there: what nobody has taken, seen from below.
+static void check_margin(struct run *run, int64_t ballast)
+{
+    const struct plm_sim_world *w = &run->observer.world;
+    const struct plm_sim_opts *d = &run->world->device;
+    const int64_t left =
+        (int64_t)d->capacity_bytes - (int64_t)(w->taken_bytes + w->driver_bytes + w->state.foreign);
+    if (was_honest(d) && left + ballast < run->plan.margin)
+        fault(run, FAULT_MARGIN, "%" PRId64 " bytes are left at READY, the margin is %" PRId64,
+              left + ballast, run->plan.margin);
+}
+
 static void check_plan(struct run *run)
 {
     const struct plm_plan *plan = &run->plan;
@@ -85,6 +107,7 @@ static void check_plan(struct run *run)
               "the line %" PRId64 ", the margin %" PRId64 " and the host's %" PRId64
               " are more than the room of %" PRId64,
               plan->line, plan->margin, plan->host, plan->room);
+    check_margin(run, ledger.by_class[PLM_MEM_BALLAST].held_bytes);
     if (held > plan->line)
         fault(run, FAULT_MARGIN, "%" PRId64 " bytes are held, the line is %" PRId64, held,
               plan->line);
@@ -307,6 +330,11 @@ void check_event(struct run *run, struct played *p, const plim_event *e)
     struct check_state *c = run->check;
     if (e->type != PLIM_EVENT_TOKEN)
         c->changed_step = run->step;
+    if (p->events_step != run->step + 1) { // writer and reader swap their two buffers
+        p->events_step = run->step + 1;
+        p->turn = !p->turn;
+        p->step_size = 0;
+    }
     if (p->done)
         fault(run, FAULT_ONCE, "request %td goes on after its end", number);
     if (!p->admitted && e->type != PLIM_EVENT_ADMITTED && e->type != PLIM_EVENT_DONE)
@@ -336,17 +364,11 @@ void check_event(struct run *run, struct played *p, const plim_event *e)
             check_token(run, p, e);
         ++*tokens;
         // A control token has no text: what counts is bytes, and one for the record itself.
-        p->step_size = (p->token_step == run->step ? p->step_size : 0) + 1 + (uint32_t)e->text_len;
-        p->token_step = run->step;
-        if (p->step_size > p->most_size) {
-            p->most_size = p->step_size;
-            p->times_most = 0;
-        }
-        // A reader and a writer swap two buffers, which both must have met the most.
-        p->times_most += p->step_size == p->most_size;
-        if (*tokens <= WARM_TOKENS ||
-            (p->times_most <= WARM_TOKENS && p->step_size == p->most_size))
+        p->step_size += 1 + (uint32_t)e->text_len;
+        if (*tokens <= WARM_TOKENS || p->step_size > p->most_size[p->turn])
             c->changed_step = run->step;
+        p->most_size[p->turn] =
+            p->step_size > p->most_size[p->turn] ? p->step_size : p->most_size[p->turn];
         p->tokens++;
         run->n_tokens++;
         return;
@@ -467,7 +489,9 @@ static uint64_t steps_to_an_end(const struct run *run)
 static void check_progress(struct run *run)
 {
     struct check_state *c = run->check;
-    if (run->open == 0 || run->n_ended != c->ended_before || run->metrics.asleep)
+    // A device that does not come back is waited for, until the engine gives it up and says so.
+    if (run->open == 0 || run->n_ended != c->ended_before || run->metrics.asleep ||
+        run->metrics.lost)
         c->ended_step = run->step;
     c->ended_before = run->n_ended;
     const uint64_t waits = run->step - c->ended_step;

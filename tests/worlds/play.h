@@ -60,8 +60,10 @@ struct played {
     int32_t finish;     // of DONE
     uint32_t tokens, finishes;
     uint64_t submit_step, done_step;
-    uint64_t token_step;                       // of its last token
-    uint32_t step_size, most_size, times_most; // of the tokens of a step, as events
+    uint64_t events_step; // 1 + the last step with events
+    // Bytes of the tokens of that step, and the most that each of the two event buffers has met.
+    uint32_t step_size, most_size[2];
+    bool turn;
 };
 
 struct run {

@@ -92,6 +92,9 @@ static void draw_device(struct dice *d, const struct plm_world_model *m, struct 
     if (chance(d, 15))
         o->shown_context_bytes = between(d, 1, 8) * MIB;
     o->commit = chance(d, 35) ? PLM_COMMIT_SOFT : PLM_COMMIT_HARD;
+    o->unified = o->commit == PLM_COMMIT_SOFT && chance(d, 40);
+    if (o->unified && chance(d, 50))
+        o->host_bytes = o->capacity_bytes + between(d, 0, 16) * MIB - 8 * MIB;
     o->hides_process_use = chance(d, 25);
     if (chance(d, 20))
         o->free_lag_ns = between(d, 1, 20) * MS;
@@ -130,6 +133,8 @@ static void draw_engine(struct dice *d, struct plm_world *w, uint32_t *ret_ctx)
     }
     if (chance(d, 10))
         option(w, "memory_limit_bytes", w->device.capacity_bytes - between(d, 0, 12) * MIB);
+    if (w->device.unified || chance(d, 10)) // the default would be more than such a device has
+        option(w, "host_limit_bytes", between(d, 5, 9) * MIB);
     if (chance(d, 50))
         option(w, "queue_max", between(d, 1, 16));
     if (chance(d, 20))
