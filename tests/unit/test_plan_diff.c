@@ -127,14 +127,15 @@ static const char *plan_text(struct plm_buf *buf, int64_t total)
 {
     const struct plm_report_head head = {
         .model = "m.gguf", .device_id = "cuda", .device_name = "a"};
-    const struct plm_plan_input in = {.g = 1 << 21,
-                                      .T = total,
-                                      .F = total,
-                                      .process_use = PLM_PLAN_UNKNOWN,
-                                      .memory_fraction = 1,
-                                      .caps = {512, 8, 4096},
-                                      .block_bytes = 1 << 20,
-                                      .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
+    const struct plm_plan_input in = {
+        .g = 1 << 21,
+        .T = total,
+        .F = total,
+        .process_use = PLM_PLAN_UNKNOWN,
+        .memory_fraction = 1,
+        .caps = {.batch_max_tokens = 512, .max_sequences = 8, .max_context = 4096},
+        .block_bytes = 1 << 20,
+        .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
     struct plm_plan plan;
     ck_assert_int_eq(plm_plan_compute(&in, &plan, NULL), PLM_OK);
     plm_report_plan_json(buf, &head, &plan, NULL);
