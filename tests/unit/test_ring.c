@@ -126,7 +126,7 @@ START_TEST(what_still_runs_outlives_its_record)
     // Each leaves two records or three, and the ring has room for 1,024.
     for (uint32_t i = 0; i < 700; i++) {
         plim_request *request = submit(&s, 2, 1, 100 + i);
-        if (i % 8 == 0)
+        if (i % 16 == 0)
             step(&s, 1);
         else
             plim_request_cancel(request);
