@@ -264,6 +264,16 @@ static void call_all(struct run *run)
     r[8] = plim_engine_host_charge(e, 4096);
     if (r[8] == PLIM_OK)
         plim_engine_host_discharge(e, 4096);
+    r[9] = plim_engine_certificate(e, out, sizeof(out), &need);
+    r[10] = plim_engine_tuning(e, out, sizeof(out), &need);
+}
+
+// Nothing runs. What did not come back under the fault comes back after it (serve_last).
+static void sleep_and_wake(struct run *run)
+{
+    plim_error err;
+    run->life->calls[11] = plim_engine_sleep(run->engine, 0, &err);
+    run->life->calls[12] = plim_engine_wake(run->engine, &err);
 }
 
 // ---- a life ----
@@ -295,6 +305,8 @@ static void serve(struct run *run)
 
 static void serve_last(struct run *run)
 {
+    plim_error err = {0};
+    run->life->last_wake = plim_engine_wake(run->engine, &err); // OK where it is awake
     submit(run, ASKS);
     for (uint32_t step = 0; step < STEPS_MAX && !run->done[ASKS]; step++) {
         plim_engine_step(run->engine, NULL);
@@ -338,11 +350,18 @@ static void plant(const struct fault *fault, struct plm_host *host, struct plm_s
                                    .what = PLM_SIM_FAIL_ALLOCS,
                                    .value = fault->kind == FAULT_DEVICE_FROM ? INT64_MAX / 2 : 1};
         break;
+    case FAULT_SUBMIT:
+        *event = (struct plm_sim_event){PLM_SIM_AT_SUBMIT, fault->n, PLM_SIM_FAIL_SUBMITS, 1, 0};
+        break;
+    case FAULT_LOST:
+        *event = (struct plm_sim_event){PLM_SIM_AT_SUBMIT, fault->n, PLM_SIM_LOST, 0, 0};
+        break;
     default: break;
     }
 }
 
-static void live(struct run *run, const struct plm_engine_env *env, const struct fault *fault)
+static void live(struct run *run, const struct plm_engine_env *env, const struct fault *fault,
+                 struct plm_sim_world *world)
 {
     struct life *life = run->life;
     plim_engine_opts o;
@@ -355,8 +374,11 @@ static void live(struct run *run, const struct plm_engine_env *env, const struct
         life->start = plm_engine_create_in(env, &read, &run->engine, &life->start_error);
     if (life->start == PLIM_OK)
         serve(run);
+    if (life->start == PLIM_OK && !life->hung)
+        sleep_and_wake(run);
     life->allocations[FAULT_MALLOC] = torture_malloc_disarm();
     plm_host_fail_nth(env->host, 0, 0);
+    world->state.fail_allocs = 0;
     struct plm_host_stats stats;
     plm_host_read(env->host, &stats);
     life->allocations[FAULT_HOST] = life->allocations[FAULT_HOST_FROM] = stats.allocations;
@@ -389,8 +411,9 @@ void life_run(const struct fault *fault, struct life *ret)
         env.backend_opts = &sim;
     }
     plant(fault, host, &event);
-    live(&run, &env, fault);
+    live(&run, &env, fault, &world);
     ret->host_left = run.engine != NULL ? plm_engine_destroy(run.engine) : plm_host_destroy(host);
     ret->device_left = world.taken_bytes + world.driver_bytes;
+    ret->allocations[FAULT_SUBMIT] = ret->allocations[FAULT_LOST] = world.submits;
     ret->allocations[FAULT_DEVICE] = ret->allocations[FAULT_DEVICE_FROM] = world.allocs;
 }

@@ -17,6 +17,8 @@ enum fault_kind {
     FAULT_HOST_FROM, // and all later ones, until the last request
     FAULT_DEVICE,    // the n-th slab is refused
     FAULT_DEVICE_FROM,
+    FAULT_SUBMIT, // the n-th submit finds no room
+    FAULT_LOST,   // the device is lost at the n-th submit
     FAULT_MALLOC, // the n-th call of malloc by anybody, third-party libraries included
     FAULT_KINDS,
 };
@@ -27,7 +29,7 @@ struct fault {
 };
 
 #define ASKS  20u
-#define CALLS 12u // of the API beside requests
+#define CALLS 13u // of the API beside requests
 
 struct outcome {
     int submit;        // plim_request_submit()
@@ -43,6 +45,7 @@ struct life {
     plim_error start_error;
     struct outcome asks[ASKS + 1]; // the last one comes when the fault is over
     int calls[CALLS];
+    int last_wake;     // after the fault
     bool hung;         // a request did not end
     plim_metrics end;  // when all had ended
     int64_t host_left; // bytes, after the shutdown
