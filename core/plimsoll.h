@@ -315,7 +315,9 @@ typedef struct plim_metrics {
     int64_t memory_bytes[9];  /* weights kv state workspace encoder graph staging ballast other */
     int64_t limit_bytes, used_bytes, high_water_bytes, margin_bytes;
     int64_t host_used_bytes, host_limit_bytes;
-    bool ready, sealed, draining, lost;
+    bool ready; /* false while a lost device is being reopened, and once it is lost for good */
+    bool sealed, draining;
+    bool lost; /* for good: the engine takes and runs nothing any more */
     plim_histogram time_to_first_token, inter_token, e2e, queue, prefill, decode;
     int64_t host_idle_bytes; /* of the host budget, what the engine itself uses */
     bool asleep;

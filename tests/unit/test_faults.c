@@ -500,6 +500,13 @@ START_TEST(a_device_without_room_is_waited_for)
     step(engine, 40);
     ck_assert(!metrics(engine).ready);
     ck_assert(!metrics(engine).lost);
+    // Those who come meanwhile are sent elsewhere, since nobody can tell for how long.
+    plim_request_opts q;
+    plim_request *request = NULL;
+    plim_request_opts_init(&q);
+    q.prompt = "x";
+    q.prompt_len = 1;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, NULL), PLIM_ERR_NOMEM_NOW);
     all_done(got, N);
     for (uint32_t i = 0; i < N; i++)
         ck_assert(!got[i].done);
@@ -592,6 +599,32 @@ START_TEST(choices_go_on_after_a_loss)
         plm_sim_clock_advance(&sim_clock, 61 * SECOND);
     }
     ck_assert_uint_gt(metrics(engine).losses, 15);
+    plim_engine_free(engine);
+}
+END_TEST
+
+// A device that is lost while the engine sleeps is brought back when it wakes, not before.
+START_TEST(a_loss_asleep_is_repaired_awake)
+{
+    const struct answer *want = undisturbed();
+    struct answer got[N];
+    plim_engine_opts o;
+    base_opts(&o);
+    plim_engine *engine = create(&o);
+    ck_assert_int_eq(plim_engine_sleep(engine, 0, NULL), PLIM_OK);
+    ck_assert_int_eq(metrics(engine).memory_bytes[1], 0);
+    atomic_store(&world.lose, 1);
+    step(engine, 10);
+    ck_assert_uint_eq(metrics(engine).reopened, 0);
+    ck_assert(metrics(engine).asleep);
+    plim_engine_wake(engine, NULL); // OK or LOST, awake in either case
+    step(engine, 10);
+    begin(engine, got, N, NOBODY);
+    finish(engine, got, N);
+    others_same(got, want, NOBODY);
+    ck_assert_uint_eq(metrics(engine).losses, 1);
+    ck_assert(metrics(engine).ready && !metrics(engine).asleep);
+    ck_assert_uint_eq(metrics(engine).blocks_total, (uint64_t)engine->core->profile.plan.blocks);
     plim_engine_free(engine);
 }
 END_TEST
@@ -977,6 +1010,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, a_device_without_room_is_waited_for);
     tcase_add_test(tc, clients_can_leave_while_the_device_is_away);
     tcase_add_test(tc, choices_go_on_after_a_loss);
+    tcase_add_test(tc, a_loss_asleep_is_repaired_awake);
     tcase_add_test(tc, a_start_survives_a_loss);
     tcase_add_test(tc, nan_in_all_rows_is_traced_by_halves);
     tcase_add_test(tc, a_step_that_fails_is_traced_by_halves);
