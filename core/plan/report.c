@@ -455,9 +455,9 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     row(buf, "load line", plan->line, "resident + KV cache");
     plm_buf_printf(buf,
                    "\n  %" PRId64 " blocks of %d tokens (%" PRId64 " bytes each) in %" PRId64
-                   " allocations: %" PRId64 " tokens\n",
+                   " allocation%s: %" PRId64 " tokens\n",
                    plan->blocks, PLM_KV_BLOCK_TOKENS, plan->in.block_bytes, slab_count(plan),
-                   plan->blocks * PLM_KV_BLOCK_TOKENS);
+                   slab_count(plan) == 1 ? "" : "s", plan->blocks * PLM_KV_BLOCK_TOKENS);
     plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
                    caps->max_context, caps->max_sequences, caps->batch_max_tokens);
     if (profile != NULL)

@@ -147,7 +147,7 @@ END_TEST
 START_TEST(json_pairs_are_what_they_spell)
 {
     char text[64], want[8];
-    for (uint32_t cp = 0x10000; cp < 0x110000; cp += cp % 0x10000 == 0xDFFF ? 0x37FF : 7) {
+    for (uint32_t cp = 0x10000; cp < 0x110000; cp += 61) {
         const uint32_t v = cp - 0x10000;
         int len = snprintf(text, sizeof(text), "[\"\\\\ud83d\\u%04X\\u%04x\"]", 0xD800 + (v >> 10),
                            0xDC00 + (v & 0x3FF));

@@ -507,6 +507,59 @@ START_TEST(long_prompts_do_not_thrash)
 }
 END_TEST
 
+// When a sequence came back, and beside how many.
+struct comeback {
+    bool running;
+    uint32_t preemptions, beside;
+    uint64_t tokens; // that had come out
+};
+
+// Whoever comes back after k preemptions finds 2^k blocks for itself and each that runs. The first
+// block of each may be wanted at once, every other one takes 16 tokens; those that enter later are
+// thrown out before it.
+static void check_comebacks(const struct world *w, struct comeback *was, uint64_t tokens)
+{
+    for (uint32_t i = 0; i < w->n_seqs; i++) {
+        const struct plm_seq *seq = &w->seqs[i].seq;
+        const bool running = seq->state == PLM_SEQ_RUNNING;
+        const uint32_t k = was[i].preemptions;
+        if (seq->preemptions > k && k > 0 &&
+            tokens - was[i].tokens < (uint64_t)16 * (was[i].beside + 1) * ((1u << k) - 1))
+            ck_abort_msg("preempted for the %uth time %llu tokens after it came back beside %u",
+                         seq->preemptions, (unsigned long long)(tokens - was[i].tokens),
+                         was[i].beside);
+        if (running && (!was[i].running || seq->preemptions > k)) {
+            was[i].beside = 0;
+            for (uint32_t j = 0; j < i; j++)
+                was[i].beside += w->seqs[j].seq.state == PLM_SEQ_RUNNING;
+            was[i].tokens = tokens;
+        }
+        was[i].running = running;
+        was[i].preemptions = seq->preemptions;
+    }
+}
+
+// Many that end one by one: each end leaves room for the youngest to come back, and to be thrown
+// out again by those that grow.
+START_TEST(who_comes_back_stays)
+{
+    struct world w;
+    struct comeback was[48] = {{0}};
+    const struct plm_sched_opts opts = {
+        .max_sequences = 32, .batch_max_tokens = 64, .prefill_chunk = 32, .max_context = 512};
+    world_create(&w, 900 + (uint64_t)_i, &opts, 64, false);
+    for (uint32_t i = 0; i < 48; i++)
+        add_request(&w, i, 1 + draw(&w, 30), 30 + draw(&w, 300), 1, i, false);
+    while (w.n_done < w.n_seqs) {
+        const uint64_t tokens = w.tokens;
+        ck_assert(step(&w));
+        check_comebacks(&w, was, tokens);
+    }
+    check_hysteresis(&w);
+    world_destroy(&w);
+}
+END_TEST
+
 START_TEST(a_small_pool_preempts_the_youngest_and_all_finish)
 {
     struct world w;
@@ -632,6 +685,7 @@ int main(void)
     tcase_add_loop_test(tc, random_worlds, 0, 200);
     tcase_add_test(tc, a_small_pool_preempts_the_youngest_and_all_finish);
     tcase_add_loop_test(tc, long_prompts_do_not_thrash, 0, 8);
+    tcase_add_loop_test(tc, who_comes_back_stays, 0, 16);
     tcase_add_test(tc, choices_share_the_prompt);
     tcase_add_test(tc, a_prefix_hit_skips_rows);
     tcase_add_test(tc, a_request_larger_than_the_pool_is_told);
