@@ -143,6 +143,8 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret);
 // Writes and reads every slab of the pool, which must hold nothing, and runs the worst steps: for a
 // pool that was taken anew after READY.
 int plm_core_validate(struct plm_core *core, struct plm_error *err);
+// The same where only the pool is new: every slab, and a decode at full context over its blocks.
+int plm_core_validate_pool(struct plm_core *core, struct plm_error *err);
 // Reads opts.certificate. False where there is none that holds for this start, and says why.
 bool plm_core_certified(struct plm_core *core, struct plm_profile *ret);
 // The `watch` of struct plm_stress_ops; ctx is the core.

@@ -104,7 +104,7 @@ static int take_back(struct plim_engine *engine, struct plm_error *err)
             return plm_fail(err, r, "the KV cache could not be taken again: %s", plm_strstatus(r));
         if (pool.total < engine->line.floor)
             return no_room(engine, pool.total, err);
-        r = plm_core_validate(core, err);
+        r = plm_core_validate_pool(core, err);
         if (r != PLM_ERR_OUT_OF_DEVICE)
             break;
         blocks = pool.total > pool.slab_blocks ? pool.total - pool.slab_blocks : 0;

@@ -493,19 +493,29 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .progress = report};
 }
 
+static int run_kind(struct plm_core *core, enum plm_stress_kind kind, struct plm_error *err)
+{
+    struct plm_profile_opts opts;
+    struct plm_stress_step step;
+    profile_opts(core, &opts);
+    plm_profile_step(&opts, &core->profile.plan.in.caps, kind, 0, &step);
+    return run_step(core, &step, err);
+}
+
 int plm_core_validate(struct plm_core *core, struct plm_error *err)
 {
-    static const enum plm_stress_kind kinds[] = {PLM_STRESS_PREFILL, PLM_STRESS_FULL_CHUNK,
-                                                 PLM_STRESS_FULL_DECODE};
-    struct plm_profile_opts opts;
-    profile_opts(core, &opts);
     int r = kv_verify(core, err);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && r == PLM_OK; i++) {
-        struct plm_stress_step step;
-        plm_profile_step(&opts, &core->profile.plan.in.caps, kinds[i], 0, &step);
-        r = run_step(core, &step, err);
-    }
-    return r;
+    if (r == PLM_OK)
+        r = run_kind(core, PLM_STRESS_PREFILL, err);
+    if (r == PLM_OK)
+        r = run_kind(core, PLM_STRESS_FULL_CHUNK, err);
+    return r == PLM_OK ? run_kind(core, PLM_STRESS_FULL_DECODE, err) : r;
+}
+
+int plm_core_validate_pool(struct plm_core *core, struct plm_error *err)
+{
+    int r = kv_verify(core, err);
+    return r == PLM_OK ? run_kind(core, PLM_STRESS_FULL_DECODE, err) : r;
 }
 
 int plm_core_profile(struct plm_core *core, struct plm_error *err)

@@ -140,6 +140,8 @@ static void memory_set(const struct writer *w, const plim_metrics *m)
     gauge(w, "canary_validated_blocks", "KV blocks that it proved", (double)m->validated_blocks);
     counter(w, "kv_slabs_released_total", "Given back for neighbours or sleep", (double)m->shrinks);
     counter(w, "kv_slabs_retaken_total", "Taken again", (double)m->grows);
+    counter(w, "ledger_mismatches_total", "Times that the driver said otherwise than our account",
+            (double)m->ledger_mismatches);
     gauge(w, "asleep", "1: the KV cache was given back", m->asleep);
     gauge(w, "last_sleep_seconds", "How long going to sleep took", m->last_sleep_s);
     gauge(w, "last_wake_seconds", "How long waking took", m->last_wake_s);
