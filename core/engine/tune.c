@@ -107,21 +107,26 @@ static int time_variant(struct plm_core *core, enum plm_op op, const void *args,
     return r;
 }
 
-// The fastest of n variants; 0 where time runs out. None is chosen afterwards.
+// The fastest of n variants; 0 where time runs out, and where the clock of a simulation stands
+// still and tells nothing. None is chosen afterwards.
 static int time_all(struct run *run, enum plm_op op, const void *args, uint32_t n,
                     uint32_t *ret_best, bool *ret_complete)
 {
     struct plm_core *core = run->core;
-    int64_t first = 0, best_ns = 0;
+    int64_t first = 0, best_ns = 0, once;
     *ret_best = 0;
-    *ret_complete = false;
+    *ret_complete = true;
+    int r = time_once(core, op, args, 1, &once);
+    if (r != PLM_OK || once <= 0)
+        return r;
     for (uint32_t i = 0; i < n; i++) {
         int64_t ns;
         if (plm_now(core->clock) >= run->deadline) {
             *ret_best = 0;
+            *ret_complete = false;
             return PLM_OK;
         }
-        int r = time_variant(core, op, args, i, &ns);
+        r = time_variant(core, op, args, i, &ns);
         if (r != PLM_OK)
             return r;
         if (i == 0)
@@ -132,7 +137,6 @@ static int time_all(struct run *run, enum plm_op op, const void *args, uint32_t 
             *ret_best = i;
         }
     }
-    *ret_complete = true;
     return PLM_OK;
 }
 
@@ -155,6 +159,8 @@ static int choose(struct run *run, enum plm_op op, const void *args, const char 
     struct plm_tune *tune = run->core->tune;
     const char *variant = plm_device_variant_name(run->core->device, op, index);
     int r = plm_device_choose(run->core->device, op, args, index);
+    if (r == PLM_ERR_LIMIT)
+        return PLM_OK; // as many as the device keeps: this op stays as it is
     if (r != PLM_OK || variant == NULL || tune->found.n == PLM_TUNING_ENTRIES_MAX)
         return r;
     const uint32_t i = tune->found.n++;
