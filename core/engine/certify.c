@@ -5,11 +5,10 @@
 #include <string.h>
 
 #include "core/engine/impl.h"
-#include "core/plan/certificate.h"
 
 // What the plan depends on. What only decides how much room there is (other processes, cgroups) is
 // no part of it: that is read anew by every start.
-static void make_key(const struct plm_core *core, struct plm_cert_key *key)
+static void make_key(const struct plm_core *core, uint64_t fingerprint, struct plm_cert_key *key)
 {
     const struct plm_caps *caps = plm_device_caps(core->device);
     const plim_engine_opts *o = &core->opts;
@@ -18,7 +17,7 @@ static void make_key(const struct plm_core *core, struct plm_cert_key *key)
     plm_cert_key_text(key, "version", plim_version());
     plm_cert_key_text(key, "build", plim_build_info());
     plm_cert_key_number(key, "model_bytes", (int64_t)plm_gguf_file_bytes(core->gguf));
-    snprintf(text, sizeof(text), "%016" PRIx64, core->fingerprint);
+    snprintf(text, sizeof(text), "%016" PRIx64, fingerprint);
     plm_cert_key_text(key, "model_header", text);
     plm_cert_key_text(key, "device", core->device_id);
     plm_cert_key_text(key, "device_name", caps->name);
@@ -51,19 +50,18 @@ static void make_key(const struct plm_core *core, struct plm_cert_key *key)
 bool plm_core_certified(struct plm_core *core, struct plm_profile *ret)
 {
     const struct plm_slice text = {core->opts.certificate, core->opts.certificate_len};
-    struct plm_cert_key key;
     struct plm_error why = {0};
-    int r = plm_gguf_fingerprint(core->gguf, &core->fingerprint, &why);
+    uint64_t fingerprint;
+    int r = plm_gguf_fingerprint(core->gguf, &fingerprint, &why);
     if (r != PLM_OK) {
         // Without it nothing can be compared, neither now nor later.
         plm_logf(&core->log, PLM_LOG_WARN, "the model has no fingerprint: %s", why.msg);
         return false;
     }
-    core->has_fingerprint = true;
+    make_key(core, fingerprint, &core->key);
     if (text.ptr == NULL || text.len == 0)
         return false;
-    make_key(core, &key);
-    r = plm_cert_read(core->host, text, &key, ret, &why);
+    r = plm_cert_read(core->host, text, &core->key, ret, &why);
     if (r != PLM_OK)
         plm_logf(&core->log, PLM_LOG_WARN, "the certificate is not used, the plan is made anew: %s",
                  why.msg);
@@ -72,16 +70,12 @@ bool plm_core_certified(struct plm_core *core, struct plm_profile *ret)
 
 int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap, size_t *need)
 {
-    const struct plm_core *core = engine->core;
-    struct plm_cert_key key;
+    const struct plm_core *core = engine->core; // key and proof never change
     struct plm_buf buf;
-    if (!core->has_fingerprint) {
-        *need = 0;
-        return PLIM_OK;
-    }
+    if (core->key.n == 0)
+        return plm_text_out("", 0, out, cap, need);
     plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
-    make_key(core, &key);
-    plm_cert_write(&buf, &key, &core->proved);
+    plm_cert_write(&buf, &core->key, &core->proved);
     int r = buf.failed ? PLIM_ERR_NOMEM_HOST : plm_text_out(buf.data, buf.len, out, cap, need);
     plm_buf_finish(&buf);
     return r;

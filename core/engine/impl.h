@@ -30,6 +30,7 @@
 #include "core/model/template.h"
 #include "core/model/tokenizer.h"
 #include "core/plan/admit.h"
+#include "core/plan/certificate.h"
 #include "core/plan/line.h"
 #include "core/plan/profile.h"
 #include "core/plan/report.h"
@@ -87,8 +88,7 @@ struct plm_core {
     struct plm_profile profile;
     struct plm_profile proved; // what the certificate says: profile, or that of an earlier start
     int64_t driver_calls;      // foreign's growth over load and warm-up, where use is unknown
-    uint64_t fingerprint;      // of the model's header
-    bool has_fingerprint;
+    struct plm_cert_key key;   // of that certificate; n is 0 where there is none
     struct plm_watch watch;
     float *logits_row; // [n_vocab] where the device's memory is not the host's; else NULL
     int32_t *eog;      // tokens that end generation
