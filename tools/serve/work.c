@@ -19,9 +19,8 @@ static void engine_error_beside(struct plm_call *call, int status, const plim_er
                                 size_t held)
 {
     plim_error e = *error;
-    if (status == PLIM_ERR_NOMEM_HOST && error->alone_bytes > 0)
-        e.needed_bytes = error->alone_bytes + (int64_t)(call->body.cap + held);
-    if (e.needed_bytes != error->needed_bytes && e.needed_bytes > e.limit_bytes) {
+    e.needed_bytes = error->alone_bytes + (int64_t)(call->body.cap + held);
+    if (status == PLIM_ERR_NOMEM_HOST && error->alone_bytes > 0 && e.needed_bytes > e.limit_bytes) {
         snprintf(e.message, sizeof(e.message),
                  "with this request the server would need %" PRId64 " bytes of host memory, and "
                  "the limit is %" PRId64,
