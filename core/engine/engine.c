@@ -94,13 +94,20 @@ static void *drive(void *arg)
     return NULL;
 }
 
+// Not beside a sleep or wake in another thread.
+static bool step_by_hand(plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->turn);
+    const bool did = plm_step(engine, plm_now(engine->core->clock));
+    pthread_mutex_unlock(&engine->turn);
+    return did;
+}
+
 int plim_engine_step(plim_engine *engine, bool *worked)
 {
     if (engine == NULL || !engine->manual)
         return PLIM_ERR_INVALID;
-    pthread_mutex_lock(&engine->turn);
-    bool did = plm_step(engine, plm_now(engine->core->clock));
-    pthread_mutex_unlock(&engine->turn);
+    bool did = step_by_hand(engine);
     if (!did)
         plm_engine_trim(engine);
     if (worked != NULL)
@@ -353,7 +360,7 @@ static int drain_by_steps(plim_engine *engine, int64_t timeout_ms)
     while (!drained(engine)) {
         if (timeout_ms >= 0 && plm_now(clock) - from >= timeout_ms * 1000000)
             return PLIM_ERR_TIMEOUT;
-        plm_step(engine, plm_now(clock));
+        step_by_hand(engine);
     }
     return PLIM_OK;
 }
