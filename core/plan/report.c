@@ -434,6 +434,8 @@ static void evidence_rows(struct plm_buf *buf, const struct plm_profile *profile
                        "  note: the context was lowered from %u tokens, so that one request "
                        "always finishes\n",
                        profile->asked_context);
+    if (profile->certified)
+        plm_buf_append_str(buf, "  note: an earlier start measured it, this one validated it\n");
     if (!profile->settled)
         plm_buf_append_str(buf, "  note: readings of the device's memory did not settle\n");
 }
