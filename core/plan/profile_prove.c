@@ -367,12 +367,14 @@ static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
         r = plm_loop_agree(l, plan_certified(l, plan));
     if (r != PLM_OK)
         return r;
+    plm_loop_progress(l, "resize", 0, 1);
     r = plm_loop_pool_take(l, &plan->slabs, (uint32_t)plan->blocks);
     if (r == PLM_OK && l->blocks < plan->blocks)
         r = plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE, "the device gave %u of %lld blocks", l->blocks,
                      (long long)plan->blocks);
     if (r == PLM_OK)
         r = l->ops->ballast(l->ops->ctx, plan->ballast);
+    plm_loop_progress(l, "resize", 1, 1);
     if ((r = plm_loop_agree(l, r)) == PLM_OK)
         r = validate_once(l);
     if (r == PLM_OK)
