@@ -395,7 +395,7 @@ static struct plm_seq *oldest_seq(const struct run *run)
 static bool in_trouble(const struct run *run)
 {
     const struct check_state *c = run->check;
-    return run->metrics.asleep || run->metrics.lost ||
+    return run->metrics.asleep || run->engine->recover.down ||
            (c->trouble_step > 0 && run->step - c->trouble_step < TROUBLE_STEPS);
 }
 
@@ -491,7 +491,7 @@ static void check_progress(struct run *run)
     struct check_state *c = run->check;
     // A device that does not come back is waited for, until the engine gives it up and says so.
     if (run->open == 0 || run->n_ended != c->ended_before || run->metrics.asleep ||
-        run->metrics.lost)
+        run->engine->recover.down)
         c->ended_step = run->step;
     c->ended_before = run->n_ended;
     const uint64_t waits = run->step - c->ended_step;
