@@ -94,6 +94,7 @@ static int submit(struct plm_backend_device *dev, uint64_t *ret_value)
     const bool poison = fault.harm == ALL_ONCE || (fault.harm != HARMLESS && poison_row() >= 0);
     if (call >= fault.refuse_from && call <= fault.refuse_to)
         return PLM_ERR_OUT_OF_DEVICE;
+    memset(&fault.rows, 0, sizeof(fault.rows)); // of the next list
     if (poison && fault.harm == BREAKS)
         return PLM_ERR_INTERNAL;
     if (call == fault.lose_at || (poison && fault.harm == LOSES))
