@@ -158,9 +158,9 @@ typedef struct plim_engine_opts {
     uint32_t float_activations;
     uint32_t kv_f32;
     uint32_t neighbours;   /* enum plim_neighbours, default AUTO */
-    uint64_t kv_min_bytes; /* the floor of the KV cache under a neighbour's growth; it is never lower
-                              than the blocks of one request of the whole context and one for each
-                              sequence, which is the default (0) */
+    uint64_t kv_min_bytes; /* the floor of the KV cache under a neighbour's growth; it is never
+                              lower than the blocks of one request of the whole context and one for
+                              each sequence, which is the default (0) */
     uint32_t monitor_ms;   /* time between readings after READY, default 1000; 0: none */
     uint32_t watchdog_ms;  /* a step that takes longer is treated as hung; 0: never (default) */
     uint32_t autotune;     /* 1: time kernel variants before the stress (default) */

@@ -41,9 +41,9 @@ int plm_json_walk(const char *text, size_t len, plm_json_leaf *leaf, void *ctx,
                   struct plm_error *err);
 
 // json-c 0.16 corrupts escaped surrogate pairs of characters whose low 16 bits are themselves in
-// the range of surrogates (U+1D800 to U+1DFFF, U+2D800 to U+2DFFF, ..). So foreign text goes through
-// these before json-c sees it: whether it may hold escaped pairs, and writing each of them as the
-// character's UTF-8, in place. Returns the new length, at most len. What is malformed stays.
+// the range of surrogates (U+1D800 to U+1DFFF, U+2D800 to U+2DFFF, ..). So foreign text goes
+// through these before json-c sees it: whether it may hold escaped pairs, and writing each of them
+// as the character's UTF-8, in place. Returns the new length, at most len. What is malformed stays.
 bool plm_json_has_pairs(const char *text, size_t len);
 size_t plm_json_join_pairs(char *text, size_t len);
 

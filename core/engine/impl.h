@@ -374,8 +374,8 @@ struct plim_engine {
     uint64_t next_order;
     struct plm_ring *ring;
     const char *incident; // of this step, to be told of at its end; NULL: none
-    uint64_t n_marks;    // calls of plm_step, as the device was told
-    plim_metrics counts; // the stepping thread's; published after every step
+    uint64_t n_marks;     // calls of plm_step, as the device was told
+    plim_metrics counts;  // the stepping thread's; published after every step
 
     pthread_t thread;
     bool has_thread;
