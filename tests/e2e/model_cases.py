@@ -444,13 +444,19 @@ def a_pinned_size_that_can_not_be_names_one_that_starts():
     for args in ["--max-total-tokens", "1"], ["--max-total-tokens", "16", "-np", "2"], \
             ["--max-total-tokens", str(1 << 34), "--memory-limit", "600MiB"]:
         before = time.monotonic()
-        status, text = plan("-c", "1024", *args)
+        status, text = plan(*args)
         check(time.monotonic() - before < 5, "this is known before the load")
         found = re.search(r"any one of these starts: .*--max-total-tokens (\d+)", text)
         check(status == 1 and found, f"{args}: {status} {text}")
         check(int(args[1]) > 16 or "each of" in text and "missing" not in text and "(needs" not in text, text)
-        status, text = plan("-c", "1024", *args, "--max-total-tokens", found.group(1))
+        status, text = plan(*args, "--max-total-tokens", found.group(1))
         check(status == 0, f"{args}: {status} {text}")
+
+
+@case
+def a_pinned_size_below_the_context_asked_for_is_named_with_it():
+    status, text = plan("-c", "1024", "--max-total-tokens", "512")
+    check(status != 0 and "1024" in text and "--max-total-tokens pins the KV cache to 512" in text, text)
 
 
 if __name__ == "__main__":
