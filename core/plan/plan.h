@@ -177,6 +177,10 @@ struct plm_plan_knobs {
 };
 void plm_plan_suggest(const struct plm_plan_input *in, const struct plm_cost_table *table,
                       struct plm_plan_knobs *ret);
+// What is said where no value of a knob was found that starts.
+#define PLM_PLAN_NO_KNOB                                                                           \
+    "no --ctx-size, --parallel or -b helps: free memory on the device, lower --host-limit where "  \
+    "it counts, or use a smaller model"
 // One message that names each knob with its value. Returns OUT_OF_DEVICE. what: the beginning of
 // the sentence ("validation failed 4 times").
 int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *table,

@@ -256,8 +256,7 @@ static bool find_knobs(struct plm_loop *l, const struct plm_plan *failed, char *
 int plm_loop_fail_by_trial(struct plm_loop *l, const struct plm_plan *failed, const char *what)
 {
     struct plm_plan proved = {0};
-    char knobs[160] = "no --ctx-size, --parallel, -b or limit helps: free memory on the device or "
-                      "use a smaller model";
+    char knobs[160] = PLM_PLAN_NO_KNOB;
     if (l->trial)
         return PLM_ERR_OUT_OF_DEVICE;
     const bool found = find_knobs(l, failed, knobs, sizeof(knobs), &proved);

@@ -239,8 +239,7 @@ static void put_knobs(struct text *t, const struct plm_plan_knobs *knobs)
             knobs->together.max_sequences, knobs->together.batch_max_tokens);
     }
     if (t->first)
-        PUT(t, "; no --ctx-size, --parallel, -b or limit helps: free memory on the device or use "
-               "a smaller model");
+        PUT(t, "; " PLM_PLAN_NO_KNOB);
 }
 
 int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *table,
