@@ -2,29 +2,6 @@
 // What happens to the device, and when.
 #include "backends/sim/sim_internal.h"
 
-void plm_sim_lock(struct plm_backend_device *dev)
-{
-    while (atomic_flag_test_and_set_explicit(&dev->lock, memory_order_acquire))
-        ;
-}
-
-void plm_sim_unlock(struct plm_backend_device *dev)
-{
-    atomic_flag_clear_explicit(&dev->lock, memory_order_release);
-}
-
-int64_t plm_sim_now(const struct plm_backend_device *dev)
-{
-    return dev->clock != NULL ? plm_now(dev->clock) : 0;
-}
-
-bool plm_sim_is_lost(struct plm_backend_device *dev)
-{
-    if (atomic_load(&dev->world->lose) != 0 && atomic_exchange(&dev->world->lose, 0) != 0)
-        atomic_store(&dev->lost, true);
-    return atomic_load(&dev->lost);
-}
-
 static uint64_t moved(uint64_t bytes, int64_t by)
 {
     return by < 0 ? plm_sim_sub(bytes, -(uint64_t)by) : plm_sim_add(bytes, (uint64_t)by);

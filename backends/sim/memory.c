@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slabs in heaps that neighbours and the driver eat from, and the ways back of what is freed.
 #include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "backends/sim/sim_internal.h"
@@ -14,76 +13,6 @@ struct sim_slab {
     uint32_t heap;
     struct plm_slab inner; // with an inner backend
 };
-
-uint64_t plm_sim_own_bytes(const struct plm_backend_device *dev)
-{
-    const struct plm_sim_world *w = dev->world;
-    const uint64_t slabs = plm_sim_add(atomic_load(&w->taken_bytes), atomic_load(&w->held_back));
-    // A driver counts what lies on the device.
-    return plm_sim_add(plm_sim_sub(slabs, atomic_load(&w->spilled_bytes)),
-                       atomic_load(&w->driver_bytes));
-}
-
-uint64_t plm_sim_foreign_bytes(const struct plm_backend_device *dev)
-{
-    return plm_sim_add(dev->world->state.foreign, atomic_load(&dev->world->foreign_bytes));
-}
-
-// What each heap has left when `eaten` more bytes lie in the first ones that have room. Returns
-// what found none.
-static uint64_t heap_rooms(const struct plm_backend_device *dev, uint64_t eaten,
-                           uint64_t rooms[PLM_SIM_HEAPS_MAX])
-{
-    uint64_t beyond = 0;
-    for (uint32_t i = 0; i < dev->n_heaps; i++) {
-        const uint64_t room = plm_sim_sub(dev->heap_bytes[i], dev->heap_used[i]);
-        beyond = plm_sim_add(beyond, plm_sim_sub(dev->heap_used[i], dev->heap_bytes[i]));
-        rooms[i] = plm_sim_sub(room, eaten);
-        eaten = plm_sim_sub(eaten, room);
-    }
-    return plm_sim_add(beyond, eaten);
-}
-
-static uint64_t outside(const struct plm_backend_device *dev)
-{
-    return plm_sim_add(atomic_load(&dev->world->driver_bytes), plm_sim_foreign_bytes(dev));
-}
-
-// What the host's view leaves, on unified memory.
-static uint64_t host_room(const struct plm_backend_device *dev)
-{
-    return dev->script.host_bytes > 0 ? plm_sim_sub(dev->world->state.host, plm_sim_own_bytes(dev))
-                                      : UINT64_MAX;
-}
-
-uint64_t plm_sim_free_bytes(const struct plm_backend_device *dev, uint64_t *ret_missing)
-{
-    uint64_t rooms[PLM_SIM_HEAPS_MAX], sum = 0;
-    const uint64_t missing = heap_rooms(dev, outside(dev), rooms);
-    for (uint32_t i = 0; i < dev->n_heaps; i++)
-        sum = plm_sim_add(sum, rooms[i]);
-    if (ret_missing != NULL)
-        *ret_missing = missing;
-    const uint64_t host = host_room(dev);
-    return sum < host ? sum : host;
-}
-
-int plm_sim_driver_take(struct plm_backend_device *dev, uint64_t bytes)
-{
-    if (bytes > plm_sim_free_bytes(dev, NULL) && !dev->script.overcommits)
-        return PLM_ERR_OUT_OF_DEVICE;
-    dev->driver_bytes = plm_sim_add(dev->driver_bytes, bytes);
-    atomic_fetch_add(&dev->world->driver_bytes, bytes);
-    plm_sim_remember(dev, plm_sim_now(dev));
-    return PLM_OK;
-}
-
-void plm_sim_driver_return(struct plm_backend_device *dev, uint64_t bytes)
-{
-    dev->driver_bytes -= bytes;
-    atomic_fetch_sub(&dev->world->driver_bytes, bytes);
-    plm_sim_remember(dev, plm_sim_now(dev));
-}
 
 // ---- alloc ----
 
@@ -115,8 +44,8 @@ static bool within_cgroups(const struct plm_backend_device *dev, uint64_t taken)
 static int place(const struct plm_backend_device *dev, uint64_t taken, uint32_t *ret_heap)
 {
     uint64_t rooms[PLM_SIM_HEAPS_MAX];
-    heap_rooms(dev, plm_sim_add(outside(dev), dev->script.withheld_bytes), rooms);
-    if (within_cgroups(dev, taken) && taken <= host_room(dev)) {
+    plm_sim_heap_rooms(dev, plm_sim_add(plm_sim_outside(dev), dev->script.withheld_bytes), rooms);
+    if (within_cgroups(dev, taken) && taken <= plm_sim_host_room(dev)) {
         for (uint32_t i = 0; i < dev->n_heaps; i++) {
             if (taken <= rooms[i]) {
                 *ret_heap = i;
@@ -229,24 +158,6 @@ int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint6
 
 // ---- the ways back ----
 
-static void give_back(struct plm_backend_device *dev, uint32_t heap, uint64_t bytes)
-{
-    dev->heap_used[heap] -= bytes;
-    atomic_fetch_sub(&dev->world->held_back, bytes);
-}
-
-void plm_sim_settle(struct plm_backend_device *dev, int64_t now_ns)
-{
-    uint32_t n = 0;
-    while (n < dev->n_pending && dev->pending[n].due_ns <= now_ns) {
-        give_back(dev, dev->pending[n].heap, dev->pending[n].bytes);
-        plm_sim_remember(dev, dev->pending[n].due_ns);
-        n++;
-    }
-    dev->n_pending -= n;
-    memmove(dev->pending, dev->pending + n, dev->n_pending * sizeof(dev->pending[0]));
-}
-
 // Puts freed bytes on their way: some are kept, the others are back after the lag.
 static void hold_back(struct plm_backend_device *dev, uint32_t heap, uint64_t bytes)
 {
@@ -261,7 +172,7 @@ static void hold_back(struct plm_backend_device *dev, uint32_t heap, uint64_t by
     if (rest == 0)
         return;
     if (script->free_lag_ns <= 0 || dev->clock == NULL) {
-        give_back(dev, heap, rest);
+        plm_sim_give_back(dev, heap, rest);
         return;
     }
     const int64_t due = plm_sim_now(dev) + script->free_lag_ns;
@@ -312,7 +223,7 @@ int plm_sim_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
     released = atomic_load(&dev->world->held_back);
     plm_sim_settle(dev, INT64_MAX);
     for (uint32_t i = 0; i < dev->n_heaps; i++) {
-        give_back(dev, i, dev->kept[i]);
+        plm_sim_give_back(dev, i, dev->kept[i]);
         dev->kept[i] = 0;
     }
     // What leaks is the driver's from now on.

@@ -4,20 +4,6 @@
 
 #include "backends/sim/sim_internal.h"
 
-void plm_sim_remember(struct plm_backend_device *dev, int64_t at_ns)
-{
-    if (dev->script.query_lag_ns <= 0 || dev->clock == NULL)
-        return;
-    struct plm_sim_sample *last =
-        &dev->history[(dev->n_history + PLM_SIM_HISTORY - 1) % PLM_SIM_HISTORY];
-    if (dev->n_history == 0 || last->at_ns < at_ns)
-        last = &dev->history[dev->n_history++ % PLM_SIM_HISTORY];
-    *last = (struct plm_sim_sample){.at_ns = at_ns,
-                                    .free_bytes = plm_sim_free_bytes(dev, NULL),
-                                    .use_bytes = plm_sim_own_bytes(dev),
-                                    .foreign_bytes = plm_sim_foreign_bytes(dev)};
-}
-
 // What was true so long ago; the oldest that is still known where that was before.
 static struct plm_sim_sample seen(const struct plm_backend_device *dev)
 {

@@ -78,16 +78,42 @@ struct plm_backend_device {
     bool nan;                      // the list before had
 };
 
-// events.c
+// room.c. All but the first four: under the lock.
 void plm_sim_lock(struct plm_backend_device *dev);
 void plm_sim_unlock(struct plm_backend_device *dev);
 int64_t plm_sim_now(const struct plm_backend_device *dev);
+// True when the device is lost, now or since before.
+bool plm_sim_is_lost(struct plm_backend_device *dev);
+uint64_t plm_sim_own_bytes(const struct plm_backend_device *dev);
+uint64_t plm_sim_foreign_bytes(const struct plm_backend_device *dev);
+// What slabs have to leave room for: the driver's bytes and foreign ones.
+uint64_t plm_sim_outside(const struct plm_backend_device *dev);
+// What the host's view leaves, on unified memory.
+uint64_t plm_sim_host_room(const struct plm_backend_device *dev);
+// What each heap has left when `eaten` more bytes lie in the first ones that have room. Returns
+// what found none.
+uint64_t plm_sim_heap_rooms(const struct plm_backend_device *dev, uint64_t eaten,
+                            uint64_t rooms[PLM_SIM_HEAPS_MAX]);
+// What is free; *ret_missing (may be NULL): held beyond what there is.
+uint64_t plm_sim_free_bytes(const struct plm_backend_device *dev, uint64_t *ret_missing);
+// What is true now, for late readings.
+void plm_sim_remember(struct plm_backend_device *dev, int64_t at_ns);
+// Bytes that the driver itself takes; PLM_OK or PLM_ERR_OUT_OF_DEVICE.
+int plm_sim_driver_take(struct plm_backend_device *dev, uint64_t bytes);
+void plm_sim_driver_return(struct plm_backend_device *dev, uint64_t bytes);
+// Freed bytes are back in their heap.
+void plm_sim_give_back(struct plm_backend_device *dev, uint32_t heap, uint64_t bytes);
+// So are all whose time has come.
+void plm_sim_settle(struct plm_backend_device *dev, int64_t now_ns);
+
+// events.c
 // Under the lock: what is to happen at the at-th of its kind, and before that at any time up to
 // now.
 void plm_sim_happen(struct plm_backend_device *dev, enum plm_sim_when when, uint64_t at);
 void plm_sim_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step);
-// True when the device is lost, now or since before.
-bool plm_sim_is_lost(struct plm_backend_device *dev);
+
+// readings.c
+int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
 
 // memory.c: a slab and where it lies.
 int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
@@ -95,20 +121,6 @@ int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint6
 void plm_sim_free(struct plm_backend_device *dev, struct plm_slab *slab);
 int plm_sim_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
                         struct plm_mem_info *ret_info);
-// Under the lock. Bytes that the driver itself takes; PLM_OK or PLM_ERR_OUT_OF_DEVICE.
-int plm_sim_driver_take(struct plm_backend_device *dev, uint64_t bytes);
-void plm_sim_driver_return(struct plm_backend_device *dev, uint64_t bytes);
-// Under the lock: frees that are due by then are back.
-void plm_sim_settle(struct plm_backend_device *dev, int64_t now_ns);
-// Under the lock. What is free; *ret_missing (may be NULL): held beyond what there is.
-uint64_t plm_sim_free_bytes(const struct plm_backend_device *dev, uint64_t *ret_missing);
-uint64_t plm_sim_own_bytes(const struct plm_backend_device *dev);
-uint64_t plm_sim_foreign_bytes(const struct plm_backend_device *dev);
-
-// readings.c
-int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
-// Under the lock: what is true now, for late readings.
-void plm_sim_remember(struct plm_backend_device *dev, int64_t at_ns);
 
 // variants.c
 uint32_t plm_sim_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,

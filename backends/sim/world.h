@@ -90,9 +90,6 @@ struct plm_world {
 // PLM_OK; FORMAT, LIMIT with the line and the word; NOMEM_HOST.
 int plm_world_parse(struct plm_host *host, const char *text, size_t len, struct plm_world **ret,
                     struct plm_error *err);
-// The same from a file; also NOT_FOUND, IO. Messages start with the path.
-int plm_world_load(struct plm_host *host, const char *path, struct plm_world **ret,
-                   struct plm_error *err);
 // The text that parses to the same world.
 void plm_world_write(const struct plm_world *world, struct plm_buf *buf);
 void plm_world_free(struct plm_world *world); // NULL is allowed

@@ -53,8 +53,9 @@ static int read_all(int fd, const char *path, struct plm_buf *buf, struct plm_er
     return PLM_OK;
 }
 
-int plm_world_load(struct plm_host *host, const char *path, struct plm_world **ret,
-                   struct plm_error *err)
+// As plm_world_parse(), also NOT_FOUND, IO. Messages start with the path.
+static int load(struct plm_host *host, const char *path, struct plm_world **ret,
+                struct plm_error *err)
 {
     struct plm_error why = {0};
     struct plm_buf buf;
@@ -87,7 +88,7 @@ int plm_sim_configure(struct plm_host *host, const char *argument, const void **
                       struct plm_error *err)
 {
     struct plm_world *world;
-    int r = plm_world_load(host, argument, &world, err);
+    int r = load(host, argument, &world, err);
     if (r != PLM_OK)
         return r;
     struct configured *c = plm_calloc(host, PLM_HOST_DEVICE, 1, sizeof(*c));
