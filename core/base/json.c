@@ -84,7 +84,7 @@ static int walk_value(struct walk *w, struct json_object *value)
     return walk_leaf(w, value);
 }
 
-static int parse(const char *text, size_t len, struct json_object **ret, struct plm_error *err)
+int plm_json_parse(const char *text, size_t len, struct json_object **ret, struct plm_error *err)
 {
     const size_t valid = plm_utf8_valid_prefix(text, len);
     if (len > PLM_JSON_BYTES_MAX)
@@ -121,7 +121,7 @@ int plm_json_walk(const char *text, size_t len, plm_json_leaf *leaf, void *ctx,
 {
     struct walk w = {.leaf = leaf, .ctx = ctx, .err = err};
     struct json_object *value = NULL;
-    int r = parse(text, len, &value, err);
+    int r = plm_json_parse(text, len, &value, err);
     if (r != PLM_OK)
         return r;
     r = walk_value(&w, value);

@@ -35,8 +35,15 @@ struct plm_json_value {
 // the walk with that result.
 typedef int plm_json_leaf(void *ctx, const char *path, const struct plm_json_value *value);
 
-// PLM_OK; FORMAT or LIMIT, with the byte at which the text went wrong; NOMEM_HOST; or what leaf
-// returned. Of a name that occurs twice in an object the last value counts.
+struct json_object;
+
+// The value as json-c's, for those who ask for fields by their names; *ret (NULL: null) is the
+// caller's, to json_object_put(). PLM_OK; FORMAT or LIMIT, with the byte at which the text went
+// wrong; NOMEM_HOST.
+int plm_json_parse(const char *text, size_t len, struct json_object **ret, struct plm_error *err);
+
+// Results as of plm_json_parse(), or what leaf returned. Of a name that occurs twice in an object
+// the last value counts.
 int plm_json_walk(const char *text, size_t len, plm_json_leaf *leaf, void *ctx,
                   struct plm_error *err);
 

@@ -3,16 +3,15 @@
 
 #include <inttypes.h>
 #include <json-c/json_object.h>
-#include <json-c/json_tokener.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "core/base/checked.h"
+#include "core/base/json.h"
 #include "core/plan/report.h"
 
-#define VERSION   1 // of the format
-#define DEPTH_MAX 6
+#define VERSION 1 // of the format
 // What json-c takes at most for each byte of text (an empty object in an array, measured), charged
 // while it lives.
 #define JSON_BYTES_PER_BYTE 64
@@ -365,21 +364,11 @@ int plm_cert_read(struct plm_host *host, struct plm_slice text, const struct plm
     const int64_t charge = (int64_t)text.len * JSON_BYTES_PER_BYTE;
     if (plm_host_charge(host, PLM_HOST_OTHER, charge) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a certificate");
-    struct json_tokener *tokener = json_tokener_new_ex(DEPTH_MAX);
-    int r = PLM_ERR_NOMEM_HOST;
-    if (tokener != NULL) {
-        json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-        struct json_object *object = json_tokener_parse_ex(tokener, text.ptr, (int)text.len);
-        if (json_tokener_get_error(tokener) != json_tokener_success)
-            r = plm_fail(err, PLM_ERR_FORMAT, "it is not valid JSON: %s",
-                         json_tokener_error_desc(json_tokener_get_error(tokener)));
-        else
-            r = read_object(object, key, ret, err);
-        json_object_put(object);
-        json_tokener_free(tokener);
-    } else {
-        plm_fail(err, r, "no host memory for a JSON parser");
-    }
+    struct json_object *object = NULL;
+    int r = plm_json_parse(text.ptr, text.len, &object, err);
+    if (r == PLM_OK)
+        r = read_object(object, key, ret, err);
+    json_object_put(object);
     plm_host_discharge(host, PLM_HOST_OTHER, charge);
     return r;
 }

@@ -90,7 +90,7 @@ static int measure_small(struct plm_loop *l)
     return r;
 }
 
-int plm_loop_fail_plan(struct plm_loop *l, const char *what)
+static int fail_plan(struct plm_loop *l, const char *what)
 {
     if (l->trial)
         return PLM_ERR_OUT_OF_DEVICE;
@@ -149,7 +149,7 @@ int plm_loop_take_workspace(struct plm_loop *l)
             break;
         }
     }
-    return plm_loop_fail_plan(l, "the workspace does not fit");
+    return fail_plan(l, "the workspace does not fit");
 }
 
 int plm_loop_plan(struct plm_loop *l, struct plm_plan *ret)
@@ -166,9 +166,9 @@ int plm_loop_plan(struct plm_loop *l, struct plm_plan *ret)
         if ((r = plm_loop_take_workspace(l)) != PLM_OK)
             return r;
     }
-    return plm_loop_fail_plan(l, plm_loop_pinned(l) ? "--max-total-tokens does not fit"
-                                                    : "weights, workspace and one KV block per "
-                                                      "sequence do not fit");
+    return fail_plan(l, plm_loop_pinned(l) ? "--max-total-tokens does not fit"
+                                           : "weights, workspace and one KV block per "
+                                             "sequence do not fit");
 }
 
 int plm_loop_reopen(struct plm_loop *l)

@@ -66,7 +66,6 @@ int plm_loop_pool_take(struct plm_loop *l, const struct plm_slab_rule *rule, uin
 int plm_loop_take_workspace(struct plm_loop *l);
 // Takes a snapshot and plans; lowers the caps until one whole request finishes.
 int plm_loop_plan(struct plm_loop *l, struct plm_plan *ret);
-int plm_loop_fail_plan(struct plm_loop *l, const char *what);
 // From the workspace to a proved pool beside its ballast.
 int plm_loop_whole(struct plm_loop *l, struct plm_plan *plan);
 // Reopens a device that was lost; its ranks give back pool and ballast and take the workspace
