@@ -70,13 +70,13 @@ bool plm_core_certified(struct plm_core *core, struct plm_profile *ret)
 
 int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap, size_t *need)
 {
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
     const struct plm_core *core = engine->core; // key and proof never change
     struct plm_buf buf;
     if (core->key.n == 0)
         return plm_text_out("", 0, out, cap, need);
     plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
     plm_cert_write(&buf, &core->key, &core->proved);
-    int r = buf.failed ? PLIM_ERR_NOMEM_HOST : plm_text_out(buf.data, buf.len, out, cap, need);
-    plm_buf_finish(&buf);
-    return r;
+    return plm_buf_out(&buf, out, cap, need);
 }

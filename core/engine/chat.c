@@ -228,7 +228,7 @@ int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t le
     struct plm_host_meter meter;
     plm_host_meter_start(engine->core->host, &meter);
     int r = plm_text_render(engine->core, chat_json, len, &render, err);
-    r = plm_text_host_refusal(engine, r, &meter, 0, err);
+    r = plm_error_host(engine, r, &meter, 0, err);
     if (r != PLIM_OK)
         return r;
     r = plm_text_out(render.text.data, render.text.len, out, cap, need);

@@ -94,9 +94,9 @@ static void time_token(struct plim_engine *engine, struct plim_request *request,
     if (request->first_ns == 0) {
         request->first_ns = now_ns;
         plm_histogram_add(&engine->counts.time_to_first_token,
-                          (double)(now_ns - request->submit_ns) * 1e-9);
+                          plm_seconds(request->submit_ns, now_ns));
     } else {
-        plm_histogram_add(&engine->counts.inter_token, (double)(now_ns - request->last_ns) * 1e-9);
+        plm_histogram_add(&engine->counts.inter_token, plm_seconds(request->last_ns, now_ns));
     }
     request->last_ns = now_ns;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine: a loaded core, a scheduler, and the thread that steps.
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,35 +14,11 @@
 
 #define IDLE_WAIT_MS 100 // how often an engine without work looks at its queue's deadlines
 
-// ---- errors ----
-
-int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
-{
-    if (ret == NULL)
-        return status;
-    *ret = (plim_error){.status = status};
-    if (param != NULL)
-        snprintf(ret->param, sizeof(ret->param), "%s", param);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(ret->message, sizeof(ret->message), fmt, args);
-    va_end(args);
-    return status;
-}
-
-int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
-{
-    plm_error_set(ret, status, NULL, "%s", err->msg[0] != '\0' ? err->msg : plm_strstatus(status));
-    if (ret != NULL) {
-        ret->needed_bytes = err->needed_bytes;
-        ret->limit_bytes = err->limit_bytes;
-    }
-    return status;
-}
-
 // ---- thread ----
 
-void plm_engine_trim(plim_engine *engine)
+// Where no request is there and much was freed since the last time, gives the system back what
+// malloc keeps. Takes milliseconds and engine.lock: never within a step.
+static void trim(plim_engine *engine)
 {
     struct plm_host_stats host;
     plm_host_read(engine->core->host, &host);
@@ -56,6 +31,21 @@ void plm_engine_trim(plim_engine *engine)
     // Of several threads that come here one does it.
     if (idle && atomic_compare_exchange_strong(&engine->trimmed, &trimmed, host.freed_bytes))
         plm_host_trim();
+}
+
+int plim_engine_host_charge(plim_engine *engine, int64_t bytes)
+{
+    if (engine == NULL || bytes < 0)
+        return PLIM_ERR_INVALID;
+    return plm_host_charge(engine->core->host, PLM_HOST_REQUEST, bytes);
+}
+
+void plim_engine_host_discharge(plim_engine *engine, int64_t bytes)
+{
+    if (engine == NULL || bytes <= 0)
+        return;
+    plm_host_discharge(engine->core->host, PLM_HOST_REQUEST, bytes);
+    trim(engine); // a request that was refused never wakes the engine's thread
 }
 
 static void wait_for_work(plim_engine *engine)
@@ -88,7 +78,7 @@ static void *drive(void *arg)
     while (!stopping(engine)) {
         if (plm_step(engine, plm_now(engine->core->clock)))
             continue;
-        plm_engine_trim(engine);
+        trim(engine);
         wait_for_work(engine);
     }
     return NULL;
@@ -109,7 +99,7 @@ int plim_engine_step(plim_engine *engine, bool *worked)
         return PLIM_ERR_INVALID;
     bool did = step_by_hand(engine);
     if (!did)
-        plm_engine_trim(engine);
+        trim(engine);
     if (worked != NULL)
         *worked = did;
     return PLIM_OK;
@@ -251,23 +241,6 @@ int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opt
     if (opts->progress != NULL)
         opts->progress(opts->progress_ctx, &ready);
     *ret = engine;
-    return PLIM_OK;
-}
-
-int plm_start_begin(const plim_engine_opts *opts, const void *ret, plim_engine_opts *ret_opts,
-                    struct plm_engine_env *ret_env, plim_error *err)
-{
-    int r = plm_opts_read(opts, ret_opts, err);
-    if (r != PLIM_OK)
-        return r;
-    if (ret == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the result");
-    // The limit holds from READY on. Before, it is compared with what the start needs, so that the
-    // answer can name a limit that works.
-    struct plm_host *host = plm_host_create(0);
-    if (host == NULL)
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory to start");
-    *ret_env = (struct plm_engine_env){.host = host};
     return PLIM_OK;
 }
 

@@ -38,6 +38,26 @@
 #include "core/sched/sample.h"
 #include "core/sched/sched.h"
 
+// ---- how the public API answers (answer.c, histogram.c): the ground floor ----
+
+// Fills a public error (may be NULL) from an internal one; returns status.
+int plm_error_out(plim_error *ret, int status, const struct plm_error *err);
+int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+// What is said where a task of the calling thread ends with `status`, which is returned if it is
+// not NOMEM_HOST: NOMEM_NEVER if the task and `extra_bytes` that its caller holds do not fit on an
+// idle engine either. Stops the meter.
+int plm_error_host(const struct plim_engine *engine, int status, const struct plm_host_meter *meter,
+                   uint64_t extra_bytes, plim_error *err);
+// Writes to a caller's buffer by the rule of plimsoll.h.
+int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need);
+// The same with what was written to buf, which it finishes.
+int plm_buf_out(struct plm_buf *buf, char *out, size_t cap, size_t *need);
+// Between two times; 0 where one of them was never reached.
+double plm_seconds(int64_t from_ns, int64_t to_ns);
+void plm_histogram_init(plim_histogram *h, bool tokens);
+void plm_histogram_add(plim_histogram *h, double seconds);
+
 // ---- what is loaded: model, device, plan (core.c, stress.c) ----
 
 // The monitor thread of the stress (watch.c).
@@ -156,9 +176,6 @@ void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // where the guard behind the last buffer was written.
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
                      int64_t *ret_used_bytes);
-// The two halves of that measurement, for a step of `cost` bytes: arms the guard, and reads it.
-int plm_core_guard_arm(struct plm_core *core, int64_t cost);
-int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes);
 // Row i of the logits for the host; NULL: the device was lost.
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
 // Copies foreign options over the defaults; INVALID names the field.
@@ -425,25 +442,24 @@ int plm_plan_create_in(const struct plm_engine_env *env, const plim_engine_opts 
                        struct plim_plan **ret, plim_error *err);
 // plim_engine_free(); returns the bytes of host memory that were not given back (a leak).
 int64_t plm_engine_destroy(struct plim_engine *engine);
-// Takes in what was submitted and cancelled, and runs one step. Returns whether there was work.
-bool plm_step(struct plim_engine *engine, int64_t now_ns);
+// end.c
+//
 // Ends a request: its sequences leave, its last event is DONE. error may be NULL.
 void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
                           enum plim_finish finish, int32_t status, const plim_error *error);
 // The same for a fault of its own, with a message.
 void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int status,
                    const char *message);
-// What a sampled token means for its choice: text, stop, end.
-void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
-                    const struct plm_sample_out *out, int64_t now_ns);
 // Gives up the engine's hold on the requests that ended.
 void plm_step_bury(struct plim_engine *engine);
-// Copies the counters to where other threads read them.
+// step.c: takes in what was submitted and cancelled, and runs one step. Returns whether there was
+// work.
+bool plm_step(struct plim_engine *engine, int64_t now_ns);
+// deliver.c: what a sampled token means for its choice: text, stop, end.
+void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
+                    const struct plm_sample_out *out, int64_t now_ns);
+// report.c: copies the counters to where other threads read them.
 void plm_step_publish(struct plim_engine *engine);
-
-// Where no request is there and much was freed since the last time, gives the system back what
-// malloc keeps. Takes milliseconds and engine.lock: never within a step.
-void plm_engine_trim(struct plim_engine *engine);
 
 // ---- neighbours on the device ----
 
@@ -455,7 +471,7 @@ void plm_monitor_stop(struct plim_engine *engine);
 void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns);
 // The newest reading, once. False: none since the last call.
 bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret);
-// Any thread: asks for a reading before its time.
+// Between steps: asks for a reading before its time.
 void plm_monitor_hurry(struct plim_engine *engine);
 
 // pressure.c: between steps, makes the KV cache follow the line (core/plan/line.h). The first thing
@@ -513,16 +529,8 @@ void plm_ready_remove(struct plim_request *request);
 // The plan of a core that is ready, as JSON or as a table.
 void plm_core_write_plan(const struct plm_core *core, bool json, struct plm_buf *buf);
 
-// ---- text and results at the public API ----
+// ---- text of the public API (text.c, chat.c) ----
 
-// Fills a public error (may be NULL) from an internal one; returns status.
-int plm_error_out(plim_error *ret, int status, const struct plm_error *err);
-int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-// Writes to a caller's buffer by the rule of plimsoll.h.
-int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need);
-void plm_histogram_init(plim_histogram *h, bool tokens);
-void plm_histogram_add(plim_histogram *h, double seconds);
 // Renders a chat body; the caller finishes *ret.
 int plm_text_render(const struct plm_core *core, const char *json, size_t len,
                     struct plm_render *ret, plim_error *err);
@@ -530,11 +538,5 @@ int plm_text_render(const struct plm_core *core, const char *json, size_t len,
 // by its bytes alone; *ret_least tokens then, which it has at least.
 int plm_text_prompt(const struct plm_core *core, const plim_request_opts *opts,
                     struct plm_tokens *ret, uint64_t *ret_least, plim_error *err);
-// What is said where a task of the calling thread ends with `status`, which is returned if it is
-// not NOMEM_HOST: NOMEM_NEVER if the task and `extra_bytes` that its caller holds do not fit on an
-// idle engine either. Stops the meter.
-int plm_text_host_refusal(const struct plim_engine *engine, int status,
-                          const struct plm_host_meter *meter, uint64_t extra_bytes,
-                          plim_error *err);
 
 #endif

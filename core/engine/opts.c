@@ -129,3 +129,20 @@ int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_erro
         return plm_error_set(err, PLIM_ERR_INVALID, "queue_max", "queue_max must be at least 1");
     return check_pairs(ret, err);
 }
+
+int plm_start_begin(const plim_engine_opts *opts, const void *ret, plim_engine_opts *ret_opts,
+                    struct plm_engine_env *ret_env, plim_error *err)
+{
+    int r = plm_opts_read(opts, ret_opts, err);
+    if (r != PLIM_OK)
+        return r;
+    if (ret == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the result");
+    // The limit holds from READY on. Before, it is compared with what the start needs, so that the
+    // answer can name a limit that works.
+    struct plm_host *host = plm_host_create(0);
+    if (host == NULL)
+        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory to start");
+    *ret_env = (struct plm_engine_env){.host = host};
+    return PLIM_OK;
+}

@@ -234,7 +234,7 @@ bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns)
 
 // Memory for the driver: the highest slabs, more of them each time. Nothing can be moved out of
 // them, since that would need a submit.
-static bool give_back(struct plim_engine *engine)
+static bool give_slabs(struct plim_engine *engine)
 {
     const struct plm_kv_pool *kv = engine->core->pool;
     struct plm_kv_pool_stats pool;
@@ -274,7 +274,7 @@ void plm_recover_refused(struct plim_engine *engine, const struct plm_shape *sha
     plm_sched_abandon(engine->sched);
     plm_sched_read(engine->sched, &sched);
     r->refused++;
-    if (give_back(engine))
+    if (give_slabs(engine))
         return;
     if (shape->rows > 1) {
         r->rows_max = shape->rows / 2;

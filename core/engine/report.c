@@ -5,28 +5,6 @@
 
 #include "core/engine/impl.h"
 
-// ---- histograms ----
-
-void plm_histogram_init(plim_histogram *h, bool tokens)
-{
-    // Seconds. Requests: from 10 ms to minutes; tokens: from 1 ms to seconds.
-    static const double request[PLIM_HISTOGRAM_BUCKETS] = {
-        0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0};
-    static const double token[PLIM_HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025,
-                                                         0.05,  0.075,  0.1,   0.15,   0.2,  0.3,
-                                                         0.4,   0.5,    1.0,   2.5};
-    memcpy(h->bound_s, tokens ? token : request, sizeof(h->bound_s));
-}
-
-void plm_histogram_add(plim_histogram *h, double seconds)
-{
-    int b = 0;
-    while (b < PLIM_HISTOGRAM_BUCKETS && seconds > h->bound_s[b])
-        b++;
-    h->count[b]++;
-    h->sum_s += seconds;
-}
-
 // ---- metrics ----
 
 // Tokens that all requests together generate until the first running one ends: what Retry-After is
@@ -137,13 +115,6 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
 
 // ---- plan and memory ----
 
-static int buf_out(struct plm_buf *buf, char *out, size_t cap, size_t *need)
-{
-    int r = buf->failed ? PLIM_ERR_NOMEM_HOST : plm_text_out(buf->data, buf->len, out, cap, need);
-    plm_buf_finish(buf);
-    return r;
-}
-
 static int engine_plan(const plim_engine *engine, bool json, char *out, size_t cap, size_t *need)
 {
     struct plm_buf buf;
@@ -151,7 +122,7 @@ static int engine_plan(const plim_engine *engine, bool json, char *out, size_t c
         return PLIM_ERR_INVALID;
     plm_buf_init(&buf, engine->core->host, PLM_HOST_OTHER);
     plm_core_write_plan(engine->core, json, &buf);
-    return buf_out(&buf, out, cap, need);
+    return plm_buf_out(&buf, out, cap, need);
 }
 
 int plim_engine_plan_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
@@ -251,20 +222,5 @@ int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, si
     copy_lists((plim_engine *)(uintptr_t)engine, &lists);
     plm_buf_init(&buf, engine->core->host, PLM_HOST_OTHER);
     write_memory(engine, &m, &lists, &buf);
-    return buf_out(&buf, out, cap, need);
-}
-
-int plim_engine_host_charge(plim_engine *engine, int64_t bytes)
-{
-    if (engine == NULL || bytes < 0)
-        return PLIM_ERR_INVALID;
-    return plm_host_charge(engine->core->host, PLM_HOST_REQUEST, bytes);
-}
-
-void plim_engine_host_discharge(plim_engine *engine, int64_t bytes)
-{
-    if (engine == NULL || bytes <= 0)
-        return;
-    plm_host_discharge(engine->core->host, PLM_HOST_REQUEST, bytes);
-    plm_engine_trim(engine); // a request that was refused never wakes the engine's thread
+    return plm_buf_out(&buf, out, cap, need);
 }

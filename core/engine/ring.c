@@ -262,7 +262,8 @@ static bool any_poison(const struct plm_ring *ring)
     return false;
 }
 
-void plm_ring_write(struct plim_engine *engine, const char *reason, struct plm_buf *buf)
+// The world that the ring remembers. buf->failed: no host memory.
+static void write_world(struct plim_engine *engine, const char *reason, struct plm_buf *buf)
 {
     struct plm_ring *ring = engine->ring;
     uint64_t n;
@@ -302,7 +303,7 @@ void plm_incident_tell(struct plim_engine *engine)
     if (reason == NULL || o->incident == NULL)
         return;
     plm_buf_init(&text, engine->core->host, PLM_HOST_OTHER);
-    plm_ring_write(engine, reason, &text);
+    write_world(engine, reason, &text);
     if (text.failed) {
         plm_logf(&engine->core->log, PLM_LOG_WARN,
                  "no host memory to write what led to an incident (%s)", reason);

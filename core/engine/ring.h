@@ -50,9 +50,6 @@ void plm_ring_step(struct plm_ring *ring, uint64_t step, int64_t now_ns);
 uint64_t plm_ring_put(struct plm_ring *ring, const struct plm_ring_record *record);
 
 struct plim_engine;
-// The world that the ring remembers, as text. Its thread. buf->failed: no host memory.
-void plm_ring_write(struct plim_engine *engine, const char *reason, struct plm_buf *buf);
-
 // Something happened that is worth a file; told at the end of the step. reason: a constant word.
 // Its thread.
 void plm_incident(struct plim_engine *engine, const char *reason);

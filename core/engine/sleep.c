@@ -9,11 +9,6 @@
 #define SETTLE_TRIES 50
 #define SETTLE_NS    INT64_C(10000000)
 
-static double seconds_since(const struct plm_core *core, int64_t from_ns)
-{
-    return (double)(plm_now(core->clock) - from_ns) * 1e-9;
-}
-
 // Under engine->lock.
 static void enter(struct plim_engine *engine, enum plm_sleep_state state)
 {
@@ -59,7 +54,7 @@ static void fall_asleep(struct plim_engine *engine)
     plm_device_empty_cache(core->device, &released, &info);
     if (known == PLM_OK)
         check_released(core, &before);
-    engine->counts.last_sleep_s = seconds_since(core, start);
+    engine->counts.last_sleep_s = plm_seconds(start, plm_now(core->clock));
 }
 
 // ---- waking up ----
@@ -129,7 +124,7 @@ static int wake_up(struct plim_engine *engine, struct plm_error *err)
     if (r != PLM_OK)
         return r;
     engine->counts.validated_blocks = pool.total;
-    engine->counts.last_wake_s = seconds_since(core, start);
+    engine->counts.last_wake_s = plm_seconds(start, plm_now(core->clock));
     return PLM_OK;
 }
 

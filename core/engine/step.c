@@ -6,112 +6,6 @@
 #include "core/base/plant.h"
 #include "core/engine/impl.h"
 
-// ---- ends ----
-
-static double seconds(int64_t from_ns, int64_t to_ns)
-{
-    return from_ns > 0 && to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0.0;
-}
-
-static void unlink_request(struct plim_engine *engine, struct plim_request *request)
-{
-    if (request->prev != NULL)
-        request->prev->next = request->next;
-    else
-        engine->requests = request->next;
-    if (request->next != NULL)
-        request->next->prev = request->prev;
-    request->prev = request->next = NULL;
-}
-
-// Off the list of cancels and out of the door's sums.
-static void account_end(struct plim_engine *engine, struct plim_request *request)
-{
-    pthread_mutex_lock(&engine->lock);
-    engine->active--;
-    if (!request->began) {
-        engine->waiting--;
-        engine->waiting_tokens -= request->n_prompt;
-    }
-    if (request->cancel == PLM_CANCEL_ASKED) {
-        struct plim_request **at = &engine->cancels;
-        while (*at != NULL && *at != request) // it may have been taken out already
-            at = &(*at)->cancel_next;
-        if (*at != NULL)
-            *at = request->cancel_next;
-    }
-    request->cancel = PLM_CANCEL_LATE;
-    if (engine->active == 0)
-        pthread_cond_broadcast(&engine->idle);
-    pthread_mutex_unlock(&engine->lock);
-}
-
-static void record_end(struct plim_engine *engine, const struct plim_request *request)
-{
-    uint32_t longest = 0;
-    for (uint32_t i = 0; i < request->n; i++) {
-        if (request->choices[i].completions > longest)
-            longest = request->choices[i].completions;
-    }
-    const struct plm_ring_record r = {.kind = PLM_RING_END,
-                                      .value = (int64_t)request->ring_id,
-                                      .a = longest,
-                                      .status = (int8_t)request->status};
-    plm_ring_put(engine->ring, &r);
-}
-
-void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
-                          enum plim_finish finish, int32_t status, const plim_error *error)
-{
-    if (request->ended)
-        return;
-    request->ended = true;
-    plm_search_drop(engine, request);
-    for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
-        plm_sched_remove(engine->sched, &request->choices[i].seq);
-        request->choices[i].live = false;
-    }
-    const int64_t now = plm_now(engine->core->clock);
-    request->finish = (int32_t)finish;
-    request->status = status;
-    if (error != NULL)
-        request->error = *error;
-    request->queue_s = seconds(request->submit_ns, request->began ? request->admitted_ns : now);
-    request->prefill_s = seconds(request->admitted_ns, request->first_ns);
-    request->decode_s = seconds(request->first_ns, request->last_ns);
-    engine->counts.finished[finish]++;
-    if (request->began) {
-        plm_histogram_add(&engine->counts.e2e, seconds(request->submit_ns, now));
-        plm_histogram_add(&engine->counts.prefill, request->prefill_s);
-        plm_histogram_add(&engine->counts.decode, request->decode_s);
-    }
-    unlink_request(engine, request);
-    record_end(engine, request);
-    // What the door sees is true before the caller learns that the request is over.
-    account_end(engine, request);
-    plm_step_publish(engine);
-    request->next = engine->ended;
-    engine->ended = request;
-    plm_events_done(request);
-}
-
-void plm_step_bury(struct plim_engine *engine)
-{
-    while (engine->ended != NULL) {
-        struct plim_request *request = engine->ended;
-        engine->ended = request->next;
-        plm_request_unref(request);
-    }
-}
-
-void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int status,
-                   const char *message)
-{
-    plim_error error;
-    plm_error_set(&error, status, NULL, "%s", message);
-    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, status, &error);
-}
-
 // ---- arrivals ----
 
 static void take_one(struct plim_engine *engine, struct plim_request *request)
@@ -177,7 +71,7 @@ static void admitted(void *ctx, struct plm_seq *seq)
         engine->counts.prefix_queries += request->n_prompt;
         engine->counts.prefix_hits += seq->n_cached;
     }
-    plm_histogram_add(&engine->counts.queue, seconds(request->submit_ns, request->admitted_ns));
+    plm_histogram_add(&engine->counts.queue, plm_seconds(request->submit_ns, request->admitted_ns));
     pthread_mutex_lock(&engine->lock);
     engine->waiting--;
     engine->waiting_tokens -= request->n_prompt;

@@ -10,7 +10,8 @@
 
 #define GUARD_BYTE 0xA5 // neither zero nor a likely byte of a float
 
-int plm_core_guard_arm(struct plm_core *core, int64_t cost)
+// The guard behind the last buffer of a step that takes `cost` bytes.
+static int arm_guard(struct plm_core *core, int64_t cost)
 {
     unsigned char guard[PLM_COST_GUARD_BYTES];
     memset(guard, GUARD_BYTE, sizeof(guard));
@@ -19,7 +20,7 @@ int plm_core_guard_arm(struct plm_core *core, int64_t cost)
                               sizeof(guard));
 }
 
-int plm_core_guard_read(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes)
+static int read_guard(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes)
 {
     unsigned char guard[PLM_COST_GUARD_BYTES];
     int r = plm_device_copy_out(core->device, guard,
@@ -55,7 +56,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
 {
     uint64_t value;
     const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
-    int r = plm_core_guard_arm(core, cost);
+    int r = arm_guard(core, cost);
     if (r == PLM_OK)
         r = plm_model_forward(core->model, core->device, forward, ret_logits);
     if (r == PLM_OK)
@@ -68,7 +69,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
     r = plm_device_wait(core->device, value, limit_ms > 0 ? limit_ms * 1000000 : -1);
     if (r == PLM_OK && ret_used_bytes != NULL)
-        r = plm_core_guard_read(core, cost, ret_used_bytes);
+        r = read_guard(core, cost, ret_used_bytes);
     return r;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text and tokens of the public API, and what needs no engine: version, build, devices.
-#include <inttypes.h>
+// Text and tokens of the public API, and what needs no engine: the list of devices.
 #include <stdio.h>
 #include <string.h>
 
@@ -9,66 +8,6 @@
 #include "core/model/types.h"
 
 #define DEVICES_MAX 16 // of one backend that are listed: more than any one machine has
-
-#define STR_(x) #x
-#define STR(x)  STR_(x)
-
-// The public codes are the core's.
-#define SAME(name) _Static_assert((int)PLIM_##name == (int)PLM_##name, #name)
-SAME(OK);
-SAME(ERR_INVALID);
-SAME(ERR_FORMAT);
-SAME(ERR_UNSUPPORTED);
-SAME(ERR_NOT_FOUND);
-SAME(ERR_IO);
-SAME(ERR_NOMEM_HOST);
-SAME(ERR_NOMEM_NEVER);
-SAME(ERR_NOMEM_NOW);
-SAME(ERR_OUT_OF_DEVICE);
-SAME(ERR_TOO_LARGE);
-SAME(ERR_LOST);
-SAME(ERR_SEALED);
-SAME(ERR_QUEUE_FULL);
-SAME(ERR_CONTEXT);
-SAME(ERR_CANCELLED);
-SAME(ERR_TIMEOUT);
-SAME(ERR_LIMIT);
-SAME(ERR_CLOSED);
-SAME(ERR_NUMERIC);
-SAME(ERR_INTERNAL);
-SAME(LOG_ERROR);
-SAME(LOG_DEBUG);
-
-const char *plim_strstatus(int status)
-{
-    return plm_strstatus(status);
-}
-
-const char *plim_version(void)
-{
-    return STR(PLIM_VERSION_MAJOR) "." STR(PLIM_VERSION_MINOR) "." STR(PLIM_VERSION_PATCH);
-}
-
-const char *plim_build_info(void)
-{
-#if defined(__clang__)
-    return "backends cpu, sim; clang " __clang_version__;
-#else
-    return "backends cpu, sim; gcc " __VERSION__;
-#endif
-}
-
-int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need)
-{
-    if (need != NULL)
-        *need = len;
-    size_t n = len < cap ? len : cap;
-    if (n > 0)
-        memcpy(out, text, n);
-    if (n < cap)
-        out[n] = '\0';
-    return len <= cap ? PLIM_OK : PLIM_ERR_LIMIT;
-}
 
 // ---- devices ----
 
@@ -150,34 +89,6 @@ static int check_ids(const struct plm_core *core, const int32_t *ids, size_t n, 
     return PLIM_OK;
 }
 
-int plm_text_host_refusal(const plim_engine *engine, int status, const struct plm_host_meter *meter,
-                          uint64_t extra_bytes, plim_error *err)
-{
-    plm_host_meter_stop();
-    if (status != PLIM_ERR_NOMEM_HOST)
-        return status;
-    const struct plm_admit_limits *limits = &engine->limits;
-    char param[sizeof(((plim_error *)0)->param)] = "";
-    if (err != NULL)
-        memcpy(param, err->param, sizeof(param));
-    const int64_t extra = extra_bytes < INT64_MAX / 4 ? (int64_t)extra_bytes : INT64_MAX / 4;
-    const int64_t needed = limits->host_idle + extra + meter->needed_bytes;
-    const bool never = meter->needed_bytes > 0 && needed > limits->host_limit;
-    if (never)
-        status = plm_error_set(err, PLIM_ERR_NOMEM_NEVER, param,
-                               "with this request the engine would need %lld bytes of host memory, "
-                               "and the limit is %lld",
-                               (long long)needed, (long long)limits->host_limit);
-    if (err == NULL)
-        return status;
-    snprintf(err->term, sizeof(err->term), "host");
-    err->retry_after_s = never ? 0 : 1;
-    err->needed_bytes = never ? needed : meter->total_bytes;
-    err->alone_bytes = never ? 0 : needed;
-    err->limit_bytes = meter->needed_bytes > 0 ? limits->host_limit : 0;
-    return status;
-}
-
 int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool add_special,
                   bool parse_special, int32_t *ids, size_t cap, size_t *n, plim_error *err)
 {
@@ -188,7 +99,7 @@ int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool 
     plm_host_meter_start(engine->core->host, &meter);
     plm_tokens_init(&tokens, engine->core->host);
     int r = encode(engine->core, text, len, add_special, parse_special, "text", &tokens, err);
-    r = plm_text_host_refusal(engine, r, &meter, 0, err);
+    r = plm_error_host(engine, r, &meter, 0, err);
     if (r == PLIM_OK) {
         if (n != NULL)
             *n = tokens.n;

@@ -345,8 +345,5 @@ int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t 
     plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
     if (core->tune != NULL)
         plm_tuning_write(&core->tune->found, &buf);
-    int r = buf.failed ? PLIM_ERR_NOMEM_HOST
-                       : plm_text_out(buf.len > 0 ? buf.data : "", buf.len, out, cap, need);
-    plm_buf_finish(&buf);
-    return r;
+    return plm_buf_out(&buf, out, cap, need);
 }

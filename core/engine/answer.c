@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the public API answers: codes, errors, version, and texts into a caller's buffer. The ground
+// floor of this folder: it calls nothing else of it.
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/engine/impl.h"
+
+#define STR_(x) #x
+#define STR(x)  STR_(x)
+
+// The public codes are the core's.
+#define SAME(name) _Static_assert((int)PLIM_##name == (int)PLM_##name, #name)
+SAME(OK);
+SAME(ERR_INVALID);
+SAME(ERR_FORMAT);
+SAME(ERR_UNSUPPORTED);
+SAME(ERR_NOT_FOUND);
+SAME(ERR_IO);
+SAME(ERR_NOMEM_HOST);
+SAME(ERR_NOMEM_NEVER);
+SAME(ERR_NOMEM_NOW);
+SAME(ERR_OUT_OF_DEVICE);
+SAME(ERR_TOO_LARGE);
+SAME(ERR_LOST);
+SAME(ERR_SEALED);
+SAME(ERR_QUEUE_FULL);
+SAME(ERR_CONTEXT);
+SAME(ERR_CANCELLED);
+SAME(ERR_TIMEOUT);
+SAME(ERR_LIMIT);
+SAME(ERR_CLOSED);
+SAME(ERR_NUMERIC);
+SAME(ERR_INTERNAL);
+SAME(LOG_ERROR);
+SAME(LOG_DEBUG);
+
+const char *plim_strstatus(int status)
+{
+    return plm_strstatus(status);
+}
+
+const char *plim_version(void)
+{
+    return STR(PLIM_VERSION_MAJOR) "." STR(PLIM_VERSION_MINOR) "." STR(PLIM_VERSION_PATCH);
+}
+
+const char *plim_build_info(void)
+{
+#if defined(__clang__)
+    return "backends cpu, sim; clang " __clang_version__;
+#else
+    return "backends cpu, sim; gcc " __VERSION__;
+#endif
+}
+
+// ---- errors ----
+
+int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
+{
+    if (ret == NULL)
+        return status;
+    *ret = (plim_error){.status = status};
+    if (param != NULL)
+        snprintf(ret->param, sizeof(ret->param), "%s", param);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(ret->message, sizeof(ret->message), fmt, args);
+    va_end(args);
+    return status;
+}
+
+int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
+{
+    plm_error_set(ret, status, NULL, "%s", err->msg[0] != '\0' ? err->msg : plm_strstatus(status));
+    if (ret != NULL) {
+        ret->needed_bytes = err->needed_bytes;
+        ret->limit_bytes = err->limit_bytes;
+    }
+    return status;
+}
+
+int plm_error_host(const plim_engine *engine, int status, const struct plm_host_meter *meter,
+                   uint64_t extra_bytes, plim_error *err)
+{
+    plm_host_meter_stop();
+    if (status != PLIM_ERR_NOMEM_HOST)
+        return status;
+    const struct plm_admit_limits *limits = &engine->limits;
+    char param[sizeof(((plim_error *)0)->param)] = "";
+    if (err != NULL)
+        memcpy(param, err->param, sizeof(param));
+    const int64_t extra = extra_bytes < INT64_MAX / 4 ? (int64_t)extra_bytes : INT64_MAX / 4;
+    const int64_t needed = limits->host_idle + extra + meter->needed_bytes;
+    const bool never = meter->needed_bytes > 0 && needed > limits->host_limit;
+    if (never)
+        status = plm_error_set(err, PLIM_ERR_NOMEM_NEVER, param,
+                               "with this request the engine would need %lld bytes of host memory, "
+                               "and the limit is %lld",
+                               (long long)needed, (long long)limits->host_limit);
+    if (err == NULL)
+        return status;
+    snprintf(err->term, sizeof(err->term), "host");
+    err->retry_after_s = never ? 0 : 1;
+    err->needed_bytes = never ? needed : meter->total_bytes;
+    err->alone_bytes = never ? 0 : needed;
+    err->limit_bytes = meter->needed_bytes > 0 ? limits->host_limit : 0;
+    return status;
+}
+
+// ---- texts ----
+
+int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need)
+{
+    if (need != NULL)
+        *need = len;
+    size_t n = len < cap ? len : cap;
+    if (n > 0)
+        memcpy(out, text, n);
+    if (n < cap)
+        out[n] = '\0';
+    return len <= cap ? PLIM_OK : PLIM_ERR_LIMIT;
+}
+
+int plm_buf_out(struct plm_buf *buf, char *out, size_t cap, size_t *need)
+{
+    int r = buf->failed ? PLIM_ERR_NOMEM_HOST : plm_text_out(buf->data, buf->len, out, cap, need);
+    plm_buf_finish(buf);
+    return r;
+}
