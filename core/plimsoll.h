@@ -219,9 +219,9 @@ PLIM_API int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_err
 /* Takes the KV cache again as planned, as much as the device gives now, and validates it; blocks.
  * OUT_OF_DEVICE: less than the floor was there; still asleep. Awake already: OK. */
 PLIM_API int plim_engine_wake(plim_engine *engine, plim_error *err);
-/* The proven plan as a certificate for a later start (plim_engine_opts.certificate), and what
- * autotune found (plim_engine_opts.tuning; no text where nothing was tuned): JSON. OK, LIMIT,
- * NOMEM_HOST. */
+/* The proven plan as a certificate for a later start (plim_engine_opts.certificate; no text where
+ * the model has no fingerprint), and what autotune found (plim_engine_opts.tuning; no text where
+ * nothing was tuned): JSON. OK, LIMIT, NOMEM_HOST. */
 PLIM_API int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap,
                                      size_t *need);
 PLIM_API int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need);
@@ -327,11 +327,11 @@ typedef struct plim_metrics {
     uint64_t plan_shrinks;            /* retries of the start */
     uint64_t validated_blocks;        /* that the last validation proved */
     uint64_t losses, reopened;        /* of the device */
-    uint64_t replays;                 /* steps run again in halves to find whose fault it was */
+    uint64_t replays;                 /* steps run again to find whose fault it was */
     uint64_t poisoned;                /* requests that were found so */
     uint64_t resubmits;               /* steps that a refused submit delayed */
     uint64_t stalls;                  /* no progress although there was work */
-    uint64_t incidents;               /* world files written */
+    uint64_t incidents;               /* that opts.incident was told of */
     double last_sleep_s, last_wake_s; /* how long the last ones took */
     int64_t last_step_time_ns;        /* monotonic clock; 0: none yet */
     uint64_t ledger_mismatches;       /* times that the driver said otherwise than our account */
