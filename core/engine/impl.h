@@ -34,6 +34,7 @@
 #include "core/plan/line.h"
 #include "core/plan/profile.h"
 #include "core/plan/report.h"
+#include "core/plan/tuning.h"
 #include "core/plimsoll.h"
 #include "core/sched/sample.h"
 #include "core/sched/sched.h"
@@ -58,14 +59,28 @@ double plm_seconds(int64_t from_ns, int64_t to_ns);
 void plm_histogram_init(plim_histogram *h, bool tokens);
 void plm_histogram_add(plim_histogram *h, double seconds);
 
-// ---- what is loaded: model, device, plan (core.c, stress.c) ----
+// ---- what is loaded: watch.c and tuned.c, load.c, stress.c, tune.c, core.c on top ----
 
-// The monitor thread of the stress (watch.c).
+// The monitor thread of the stress.
 struct plm_watch {
     pthread_t thread;
     atomic_bool stop;
     bool runs;
     int64_t peak; // the thread's, until it is joined
+};
+
+// What autotune chose (tune.c, tuned.c).
+struct plm_tune {
+    struct plm_tuning found;
+    // The arguments behind found.entries, for a device that is opened again.
+    struct {
+        enum plm_op op;
+        uint32_t index;
+        union {
+            struct plm_matmul_args matmul;
+            struct plm_attention_args attention;
+        } args;
+    } made[PLM_TUNING_ENTRIES_MAX];
 };
 
 // What an engine stands on, from its creator: a program that embeds it gets the system's; tests and
@@ -126,6 +141,13 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
+// Tells opts.progress.
+void plm_core_progress(const struct plm_core *core, const char *stage, uint64_t done,
+                       uint64_t total);
+// Opens the device that the options name.
+int plm_core_open_device(struct plm_core *core, struct plm_error *err);
+// Takes the arena of the weights and fills it from the file; every kernel has run once then.
+int plm_core_take_weights(struct plm_core *core, struct plm_error *err);
 // Closes the device, which is lost or hung, opens it again and loads the weights; workspace,
 // weights and ballast of before are given up. The pool must hold no slab. May be called again after
 // a failure.
@@ -147,7 +169,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
 // no device memory behind. What can not be tuned runs as it would without: only LOST and NOMEM_HOST
 // fail.
 int plm_core_tune(struct plm_core *core, struct plm_error *err);
-// Chooses the same again on a device that was reopened.
+// tuned.c: chooses the same again on a device that was reopened.
 void plm_core_tune_again(struct plm_core *core);
 void plm_core_tune_destroy(struct plm_core *core);
 // The stress loop, into core->profile.

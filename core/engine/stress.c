@@ -214,38 +214,6 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
 
 // ---- memory ----
 
-int plm_core_read(void *ctx, struct plm_stress_reading *ret)
-{
-    struct plm_core *core = ctx;
-    struct plm_mem_info info;
-    struct plm_ledger_stats ledger;
-    int r = plm_device_query_free(core->device, &info);
-    if (r != PLM_OK)
-        return r;
-    plm_ledger_read(core->ledger, &ledger);
-    *ret = (struct plm_stress_reading){.T = (int64_t)info.total_bytes,
-                                       .F = (int64_t)info.free_bytes,
-                                       .O = ledger.held_bytes,
-                                       .K = ledger.by_class[PLM_MEM_KV].held_bytes,
-                                       .process_use = PLM_PLAN_UNKNOWN};
-    if (plm_device_caps(core->device)->reports_process_use)
-        ret->process_use = (int64_t)info.process_use_bytes;
-    // Where others can push us out, free memory ends at 0 and tells no more how much they want; the
-    // driver's advice does. It is below what we hold then, and free below 0.
-    const int64_t own = ret->process_use != PLM_PLAN_UNKNOWN ? ret->process_use
-                                                             : ret->O + core->profile.plan.own_drv;
-    if (info.budget_bytes > 0)
-        ret->F = plm_min_i64(ret->F, (int64_t)info.budget_bytes - own);
-    for (uint32_t i = 0; i < info.n_cgroups && i < PLM_PLAN_CGROUPS_MAX; i++) {
-        const struct plm_cgroup *level = &info.cgroups[i];
-        ret->cgroups[ret->n_cgroups++] =
-            (struct plm_plan_cgroup){.limit = (int64_t)level->limit_bytes,
-                                     .current = (int64_t)level->current_bytes,
-                                     .reclaimable = (int64_t)level->reclaimable_bytes};
-    }
-    return PLM_OK;
-}
-
 static int empty_cache(void *ctx)
 {
     struct plm_core *core = ctx;
@@ -393,14 +361,12 @@ static int reopen(void *ctx, struct plm_error *err)
 static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 {
     struct plm_core *core = ctx;
-    const plim_progress p = {.stage = stage, .done = done, .total = total};
     // A retry comes back from a validation. Other stages enter their phases step by step.
     if (done == 0 && strcmp(stage, "probe") == 0)
         plm_core_phase(core, PLM_PHASE_PROBE);
     else if (done == 0 && strcmp(stage, "resize") == 0)
         plm_core_phase(core, PLM_PHASE_RESIZE);
-    if (core->opts.progress != NULL)
-        core->opts.progress(core->opts.progress_ctx, &p);
+    plm_core_progress(core, stage, done, total);
 }
 
 // ---- the loop ----

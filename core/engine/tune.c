@@ -11,7 +11,6 @@
 
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
-#include "core/plan/tuning.h"
 
 // Time of all timing of a cold start. What is not reached runs as it would untuned.
 #define BUDGET_NS INT64_C(250000000)
@@ -27,19 +26,6 @@
 #define REPEATS  8
 // In percent: what is not faster by as much is noise, and the first variant stays.
 #define GAIN_PERCENT 4
-
-struct plm_tune {
-    struct plm_tuning found;
-    // The arguments behind found.entries, for a device that is opened again.
-    struct {
-        enum plm_op op;
-        uint32_t index;
-        union {
-            struct plm_matmul_args matmul;
-            struct plm_attention_args attention;
-        } args;
-    } made[PLM_TUNING_ENTRIES_MAX];
-};
 
 // One start's work.
 struct run {
@@ -321,29 +307,4 @@ int plm_core_tune(struct plm_core *core, struct plm_error *err)
     }
     plm_free(core->host, known);
     return r;
-}
-
-void plm_core_tune_again(struct plm_core *core)
-{
-    for (uint32_t i = 0; core->tune != NULL && i < core->tune->found.n; i++)
-        plm_device_choose(core->device, core->tune->made[i].op, &core->tune->made[i].args,
-                          core->tune->made[i].index);
-}
-
-void plm_core_tune_destroy(struct plm_core *core)
-{
-    plm_free(core->host, core->tune);
-    core->tune = NULL;
-}
-
-int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need)
-{
-    if (engine == NULL)
-        return PLIM_ERR_INVALID;
-    const struct plm_core *core = engine->core;
-    struct plm_buf buf;
-    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
-    if (core->tune != NULL)
-        plm_tuning_write(&core->tune->found, &buf);
-    return plm_buf_out(&buf, out, cap, need);
 }

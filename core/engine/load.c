@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device and the weights on it: at the start, and again when the device was lost.
+#include <stdio.h>
+
+#include "core/base/checked.h"
+#include "core/engine/impl.h"
+
+// Fill, verify and copies of a start, beside the launches of a step.
+#define EXTRA_DISPATCHES 64
+
+void plm_core_phase(struct plm_core *core, enum plm_phase phase)
+{
+    core->phase = phase;
+    plm_ledger_phase(core->ledger, phase);
+    plm_device_mark(core->device, phase, 0);
+}
+
+int plm_core_open_device(struct plm_core *core, struct plm_error *err)
+{
+    const struct plm_device_opts opts = {
+        .host = core->host,
+        .clock = core->clock,
+        .log = &core->log,
+        .threads = core->opts.threads,
+        .kernels = core->opts.reference_kernels ? PLM_KERNELS_REFERENCE : PLM_KERNELS_AUTO,
+        .max_dispatches = plm_model_max_dispatches(core->model) + EXTRA_DISPATCHES,
+        .memory_limit_bytes = core->opts.memory_limit_bytes,
+        .backend_opts = core->env.backend_opts};
+    core->ledger = plm_ledger_create(core->host);
+    if (core->ledger == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the ledger");
+    const struct plm_backend *backend = core->env.backend;
+    snprintf(core->device_id, sizeof(core->device_id), "%s",
+             backend != NULL ? backend->name : core->opts.device);
+    int r = backend != NULL ? plm_device_open_backend(backend, &opts, &core->device, err)
+                            : plm_device_open(core->opts.device, &opts, &core->device, err);
+    if (r != PLM_OK)
+        return r;
+    plm_core_phase(core, PLM_PHASE_LOAD);
+    // Only a device without bytes does with a file that ends after its header.
+    return plm_device_caps(core->device)->addresses_only ? PLM_OK
+                                                         : plm_gguf_check_data(core->gguf, err);
+}
+
+void plm_core_progress(const struct plm_core *core, const char *stage, uint64_t done,
+                       uint64_t total)
+{
+    const plim_progress p = {.stage = stage, .done = done, .total = total};
+    if (core->opts.progress != NULL)
+        core->opts.progress(core->opts.progress_ctx, &p);
+}
+
+static bool report_load(void *ctx, uint64_t done, uint64_t total)
+{
+    plm_core_progress(ctx, "load", done, total);
+    return true;
+}
+
+// What is neither free nor ours; -1 where no reading says so, or where the process's own use does.
+static int64_t unexplained(struct plm_core *core)
+{
+    struct plm_stress_reading r;
+    if (plm_core_read(core, &r) != PLM_OK || r.process_use != PLM_PLAN_UNKNOWN)
+        return -1;
+    return plm_max_i64(0, r.T - r.F - r.O);
+}
+
+int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
+{
+    const int64_t before = unexplained(core);
+    const struct plm_load_progress report = {.report = report_load, .ctx = core};
+    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
+                             &core->weights);
+    if (r != PLM_OK)
+        return plm_fail(err, r, "no memory for the weights: %s", plm_strstatus(r));
+    r = plm_model_load(core->model, core->device, core->weights, &report, err);
+    if (r != PLM_OK)
+        return r;
+    r = plm_device_warm_up(core->device);
+    if (r != PLM_OK)
+        return plm_fail(err, r, "the kernels did not start: %s", plm_strstatus(r));
+    const int64_t after = unexplained(core);
+    core->driver_calls = before >= 0 && after > before ? after - before : 0;
+    return PLM_OK;
+}
+
+int plm_core_reopen(struct plm_core *core, struct plm_error *err)
+{
+    plm_arena_destroy(core->ballast);
+    plm_arena_destroy(core->workspace);
+    plm_arena_destroy(core->weights);
+    core->ballast = core->workspace = core->weights = NULL;
+    int r = plm_device_reopen(core->device, err);
+    if (r != PLM_OK)
+        return r;
+    plm_core_phase(core, PLM_PHASE_LOAD);
+    plm_core_tune_again(core);
+    return plm_core_take_weights(core, err);
+}
