@@ -3,10 +3,14 @@
 
 #include <stddef.h>
 
-#define DEVICE(word, kind, member)                                                                 \
+#define FIELD(of, word, kind, member)                                                              \
     {                                                                                              \
-        word, PLM_WORLD_##kind, offsetof(struct plm_sim_opts, member)                              \
+        word, PLM_WORLD_##kind, offsetof(of, member)                                               \
     }
+#define DEVICE(...)  FIELD(struct plm_sim_opts, __VA_ARGS__)
+#define MODEL(...)   FIELD(struct plm_world_model, __VA_ARGS__)
+#define REQUEST(...) FIELD(struct plm_world_request, __VA_ARGS__)
+
 const struct plm_world_field plm_world_device_fields[] = {
     DEVICE("capacity", SIZE, capacity_bytes),
     DEVICE("granularity", SIZE, granularity_bytes),
@@ -33,20 +37,12 @@ const struct plm_world_field plm_world_device_fields[] = {
     {NULL, PLM_WORLD_U32, 0},
 };
 
-#define MODEL(word, kind, member)                                                                  \
-    {                                                                                              \
-        word, PLM_WORLD_##kind, offsetof(struct plm_world_model, member)                           \
-    }
 const struct plm_world_field plm_world_model_fields[] = {
     MODEL("layers", U32, n_layer),     MODEL("embd", U32, n_embd), MODEL("heads", U32, n_head),
     MODEL("kv_heads", U32, n_head_kv), MODEL("ff", U32, n_ff),     MODEL("vocab", U32, n_vocab),
     MODEL("ctx", U32, n_ctx),          MODEL("type", TYPE, type),  {NULL, PLM_WORLD_U32, 0},
 };
 
-#define REQUEST(word, kind, member)                                                                \
-    {                                                                                              \
-        word, PLM_WORLD_##kind, offsetof(struct plm_world_request, member)                         \
-    }
 const struct plm_world_field plm_world_request_fields[] = {
     REQUEST("step", U64, at_step),
     REQUEST("prompt", U32, prompt),
