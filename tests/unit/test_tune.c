@@ -324,6 +324,7 @@ START_TEST(the_plan_does_not_move_with_what_is_chosen)
         char *tuned = plan_of(&rig);
         ck_assert_str_eq(tuned, untuned);
         ck_assert_ptr_nonnull(strstr(rig.log, "autotune: 17 ops, 17 of them timed"));
+        ck_assert_ptr_null(strstr(rig.log, "the time ran out"));
         free(tuned);
     }
     free(untuned);
@@ -341,6 +342,7 @@ START_TEST(time_is_bounded)
     rig.opts.prefill_chunk = 16;
     plim_engine *engine = start(&rig);
     ck_assert_ptr_nonnull(strstr(rig.log, "autotune: 1 ops, 1 of them timed"));
+    ck_assert_ptr_nonnull(strstr(rig.log, "the time ran out before others"));
     plim_engine_free(engine);
 }
 END_TEST
