@@ -24,7 +24,9 @@ static const struct plm_opt table[] = {
                "plan without the device, as if it had so much memory: reads the\nmodel's header "
                "alone; --device is cpu, cuda, hip or vulkan then",
                PLM_OPT_BYTES, offsetof(struct flags, device_memory), 1, 9e15),
-    PLM_OPT("--diff", NULL, "compare two plans or certificates: plimsoll plan --diff FILE FILE",
+    PLM_OPT("--diff", NULL,
+            "compare two plans (--json, --plan-out) or two proved plans of\nthe plan cache: "
+            "plimsoll plan --diff FILE FILE",
             PLM_OPT_FLAG, offsetof(struct flags, diff)),
     PLM_OPT("--plan-out", "FILE", "also write the plan as JSON to a file", PLM_OPT_STRING,
             offsetof(struct flags, plan_out)),
@@ -71,6 +73,17 @@ static bool show(const plim_plan *plan, const struct flags *flags)
     return plm_stdout_finish("plan") && ok;
 }
 
+// Whether a plan for this device needs no backend.
+static bool is_dry(const char *device)
+{
+    static const char *const names[] = {"cuda", "hip", "vulkan"};
+    for (size_t i = 0; device != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(device, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static int make(struct plm_engine_flags *engine_flags, const struct flags *flags)
 {
     plim_error err = {0};
@@ -82,6 +95,8 @@ static int make(struct plm_engine_flags *engine_flags, const struct flags *flags
     plm_term_progress_end();
     if (r != PLIM_OK)
         plm_term_error("plan", r, &err);
+    if (r == PLIM_ERR_NOT_FOUND && flags->device_memory == 0 && is_dry(engine_flags->opts.device))
+        fprintf(stderr, "plimsoll plan: --device-memory BYTES plans for one that is not there\n");
     bool ok = r == PLIM_OK && show(plan, flags);
     plim_plan_free(plan);
     return ok ? 0 : 1;

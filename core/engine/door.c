@@ -38,7 +38,8 @@ static void say(const struct plm_admit_result *r, const struct plm_admit_request
         plm_error_set(err, status, NULL, "the request would be number %lld of %lld at once", needed,
                       most);
     else if (r->term == PLM_ADMIT_ASLEEP)
-        plm_error_set(err, status, NULL, "the engine is asleep: its KV cache was given back");
+        plm_error_set(err, status, NULL,
+                      "the engine is asleep: its KV cache was given back until it is woken");
     else
         plm_error_set(err, status, NULL, "the request needs %lld bytes and the limit is %lld (%s)",
                       needed, most, term);

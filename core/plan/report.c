@@ -465,5 +465,6 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     if (profile != NULL)
         evidence_rows(buf, profile);
     if (head->dry)
-        plm_buf_append_str(buf, "  a dry run: nothing was loaded or measured\n");
+        plm_buf_append_str(
+            buf, "  a dry run: nothing was loaded or measured, the driver's part is assumed\n");
 }

@@ -292,7 +292,8 @@ static void judge(struct run *run, const char *what, const struct value *v, cons
         if (value == NULL) {
             op = "!=";
         } else if (!number_of(run, value, &number)) {
-            fault(run, FAULT_WANT, "%s: \"%s\" is no number and no figure", what, value);
+            fault(run, FAULT_WANT,
+                  "%s: \"%s\" is no comparison (== != < <= > >=), number or figure", what, value);
             return;
         }
         if (!holds((v->number > number) - (v->number < number), op))
@@ -376,7 +377,8 @@ static void want(struct run *run, const struct plm_world_want *asked)
     }
     const struct figure *f = find_figure(run, w.word[0], &base);
     if (f == NULL) {
-        fault(run, FAULT_WANT, "there is no figure \"%s\"", w.word[0]);
+        fault(run, FAULT_WANT, "there is no figure \"%s\"; the tables in want.c list them",
+              w.word[0]);
         return;
     }
     const struct value v = read_value(f, base);
