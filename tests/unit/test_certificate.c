@@ -353,6 +353,7 @@ static char *start_engine(const char *certificate, uint32_t ctx_size, int64_t *r
     ck_assert_msg(r == PLIM_OK, "%s", err.message);
     plim_engine_metrics(engine, &m);
     *ret_blocks = (int64_t)m.blocks_total;
+    ck_assert_int_eq(plim_engine_certificate(NULL, NULL, 0, &need), PLIM_ERR_INVALID);
     ck_assert_int_eq(plim_engine_certificate(engine, NULL, 0, &need), PLIM_ERR_LIMIT);
     char *text = malloc(need + 1);
     ck_assert_int_eq(plim_engine_certificate(engine, text, need + 1, &need), PLIM_OK);
