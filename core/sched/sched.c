@@ -109,9 +109,17 @@ static void release_followers(struct plm_sched *s, struct plm_seq *leader)
         struct plm_seq *seq = leader->followers;
         leader->followers = seq->next;
         seq->next = NULL;
-        s->followers--;
+        s->followers -= leader->began;
         put_aside(s, seq);
     }
+}
+
+// From here on its followers count as waiting: before, their request is one that waits.
+static void begin(struct plm_sched *s, struct plm_seq *seq)
+{
+    seq->began = true;
+    for (const struct plm_seq *at = seq->followers; at != NULL; at = at->next)
+        s->followers++;
 }
 
 void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
@@ -126,7 +134,7 @@ void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
         seq->next = *at;
         *at = seq;
         seq->state = PLM_SEQ_FOLLOWER;
-        s->followers++;
+        s->followers += leader->began;
         return;
     }
     if (leader != NULL) {
@@ -144,7 +152,7 @@ static void unfollow(struct plm_sched *s, struct plm_seq *seq)
         at = &(*at)->next;
     *at = seq->next;
     seq->next = NULL;
-    s->followers--;
+    s->followers -= seq->leader->began;
 }
 
 void plm_sched_remove(struct plm_sched *s, struct plm_seq *seq)
@@ -291,7 +299,7 @@ static struct plm_seq *admit_next(struct plm_sched *s, const struct plm_sched_ho
     list_remove(list, seq);
     seq->state = state;
     if (!seq->began) {
-        seq->began = true;
+        begin(s, seq);
         if (hook != NULL && hook->admitted != NULL)
             hook->admitted(hook->ctx, seq);
     }

@@ -93,7 +93,7 @@ struct plm_sched_stats {
     uint32_t running;
     uint32_t queued;
     uint32_t paused;
-    uint32_t followers;
+    uint32_t followers; // of requests that began
     uint64_t preemptions;
 };
 

@@ -30,7 +30,7 @@ struct plm_sched {
     struct plm_prefix *prefix;
     struct plm_seq_list queue;  // never ran, by arrival
     struct plm_seq_list paused; // by order
-    uint32_t followers;
+    uint32_t followers;         // whose leader began
     uint64_t preemptions;
     struct plm_seq *stuck;
     bool restricted;

@@ -137,8 +137,8 @@ static void seconds(struct rig *rig, int n)
 
 static int32_t prompt[512];
 
-static plim_request *submit_to(plim_engine *engine, uint32_t n_prompt, uint32_t max_tokens,
-                               uint32_t seed, plim_error *err)
+static plim_request *submit_choices(plim_engine *engine, uint32_t n, uint32_t n_prompt,
+                                    uint32_t max_tokens, uint32_t seed, plim_error *err)
 {
     plim_request_opts q;
     plim_request *request = NULL;
@@ -148,6 +148,7 @@ static plim_request *submit_to(plim_engine *engine, uint32_t n_prompt, uint32_t 
     plim_request_opts_init(&q);
     q.tokens = prompt;
     q.n_tokens = n_prompt;
+    q.n = n;
     q.max_tokens = max_tokens;
     q.ignore_eos = 1;
     q.has_seed = 1;
@@ -156,6 +157,12 @@ static plim_request *submit_to(plim_engine *engine, uint32_t n_prompt, uint32_t 
     int r = plim_request_submit(engine, &q, &request, err);
     ck_assert_int_eq(r, request != NULL ? PLIM_OK : err->status);
     return request;
+}
+
+static plim_request *submit_to(plim_engine *engine, uint32_t n_prompt, uint32_t max_tokens,
+                               uint32_t seed, plim_error *err)
+{
+    return submit_choices(engine, 1, n_prompt, max_tokens, seed, err);
 }
 
 struct answer {
@@ -515,6 +522,44 @@ START_TEST(who_comes_to_a_sleeper_waits_or_is_told)
 }
 END_TEST
 
+// The second and third choice of a request in the queue have not begun, either.
+START_TEST(choices_in_the_queue_sleep_too)
+{
+    struct rig rig;
+    struct answer queued = {0};
+    plim_request *first[8];
+    rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+    start(&rig);
+    for (uint32_t i = 0; i < 8; i++)
+        first[i] = submit_to(rig.engine, 30, 20, i, NULL);
+    plim_request *waits = submit_choices(rig.engine, 3, 30, 10, 50, NULL);
+    for (int i = 0; i < 3; i++)
+        plim_engine_step(rig.engine, NULL);
+    ck_assert_uint_eq(metrics(&rig).running, 8);
+    ck_assert_uint_eq(metrics(&rig).waiting, 1);
+    rig.engine->sleep.state = PLM_DROWSY; // as from a thread that waits
+    for (int i = 0; i < 2000 && rig.engine->sleep.state != PLM_ASLEEP; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(waits, &queued);
+        ck_assert(!queued.done);
+    }
+    ck_assert_int_eq(rig.engine->sleep.state, PLM_ASLEEP);
+    ck_assert_int_eq(plim_engine_wake(rig.engine, &rig.err), PLIM_OK);
+    for (int i = 0; i < 100 && !queued.done; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(waits, &queued);
+    }
+    ck_assert_int_eq(queued.status, PLIM_OK);
+    ck_assert_uint_eq(queued.n, 30);
+    ck_assert_uint_eq(metrics(&rig).stalls, 0);
+    ck_assert_uint_eq(metrics(&rig).waiting, 0);
+    for (uint32_t i = 0; i < 8; i++)
+        plim_request_free(first[i]);
+    plim_request_free(waits);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
 START_TEST(a_wake_takes_what_there_is_or_sleeps_on)
 {
     struct rig rig;
@@ -661,6 +706,7 @@ int main(void)
     tcase_add_test(tc, a_squeezed_cache_does_not_show_in_the_text);
     tcase_add_loop_test(tc, fifty_nights_make_the_same_plan, 0, 2);
     tcase_add_test(tc, who_comes_to_a_sleeper_waits_or_is_told);
+    tcase_add_test(tc, choices_in_the_queue_sleep_too);
     tcase_add_test(tc, a_wake_takes_what_there_is_or_sleeps_on);
     tcase_add_test(tc, what_the_ledger_does_not_know_fails_the_start);
     tcase_add_test(tc, what_it_does_not_know_later_is_counted);
