@@ -261,9 +261,9 @@ PLIM_API void plim_plan_free(plim_plan *plan); /* NULL is allowed */
  * field by field, as a table for people. OK, LIMIT, FORMAT, NOMEM_HOST. */
 PLIM_API int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, char *out,
                             size_t cap, size_t *need, plim_error *err);
-/* The plan as JSON and as a table for people. OK or LIMIT. In JSON every field of the formula has its
- * name: g granularity of the device, T its total, F its free bytes, O our bytes on it, K of them the
- * probe's KV cache, U the least of T and all limits (from which margins are derived). */
+/* The plan as JSON and as a table for people. OK or LIMIT. In JSON every field of the formula has
+ * its name: g granularity of the device, T its total, F its free bytes, O our bytes on it, K of
+ * them the probe's KV cache, U the least of T and all limits (from which margins are derived). */
 PLIM_API int plim_plan_json(const plim_plan *plan, char *out, size_t cap, size_t *need);
 PLIM_API int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_t *need);
 /* The same of a running engine; also NOMEM_HOST. */
