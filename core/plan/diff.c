@@ -142,7 +142,11 @@ static int check_objects(const struct list *a, const struct list *b, struct plm_
                         "the %s text is no plan and no certificate: it has no such \"object\"",
                         x == NULL ? "first" : "second");
     if (strcmp(x, y) != 0)
-        return plm_fail(err, PLM_ERR_FORMAT, "a %s can not be compared with a %s", x, y);
+        return plm_fail(
+            err, PLM_ERR_FORMAT,
+            "a %s can not be compared with a %s (a certificate is a proved plan that is kept for "
+            "the next start)",
+            x, y);
     return PLM_OK;
 }
 

@@ -50,6 +50,8 @@ def bad_flags_name_the_flag():
     wrong("run", "-m", "x", "--stop", "", says="--stop: the text is empty")
     wrong("run", "-m", "x", "--temp", "-1", says="--temp: -1 is out of range (0 to 2)")
     wrong("bench", "-m", "x", "-p", "0", "-n", "0", says="nothing to measure")
+    wrong("plan", "--diff", "a", says="--diff compares two files")
+    wrong("plan", "--diff", "a", "b", "c", says='unexpected argument "c"')
     wrong("inspect", says="name one file")
     wrong("inspect", "a", "b", says='unexpected argument "b"')
 
@@ -121,6 +123,8 @@ def failures_are_status_1():
                        (["run", "-m", "x", "-f", "/nonexistent"], "/nonexistent: No such file"),
                        (["bench", "-m", "missing"], "no such model file"),
                        (["plan", "-m", "missing"], "no such file"),
+                       (["plan", "-m", "missing", "--device", "cuda"], "--device-memory BYTES plans"),
+                       (["plan", "--diff", "/nonexistent", "b"], "/nonexistent: No such"),
                        (["plan", "-m", "small"], "--parallel 1 works"),
                        (["inspect", "missing"], "no such file"),
                        (["plan", "-m", "x", "--plan-out", "/nonexistent/p"], "/nonexistent/p: No such")):
