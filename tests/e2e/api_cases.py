@@ -629,6 +629,10 @@ def sleep_and_wake():
         time.sleep(0.1)
         status, head, body = post("/v1/wake")
         same((status, body["error"]["code"]), (409, "conflict"))
+        # It waits for the stream and takes nothing new: a balancer should know.
+        same(server.get("/readyz")[1]["error"]["code"], "asleep")
+        metrics = server.request("GET", "/metrics", headers=key)[2].decode()
+        same(re.findall(r"^plimsoll:ready\{.*\} (\d)$", metrics, re.M), ["0"])
         same(stream.text()[1], "stop")
         first.join()
         status, body = server.get("/readyz")

@@ -192,7 +192,7 @@ static void health_set(const struct writer *w, const plim_metrics *m, const stru
     gauge(w, "scheduler_last_step_age_seconds", "Since a step finished while there is work",
           (double)m->last_step_age_ns / 1e9);
     gauge(w, "num_requests_preempted", "Of the waiting, those to be computed again", m->preempted);
-    gauge(w, "ready", "1: requests are taken", m->ready && !m->asleep && !srv->draining);
+    gauge(w, "ready", "1: requests are taken", m->ready && !plm_sleeps(srv, m) && !srv->draining);
     head(w, "http_responses_total", "counter", "HTTP responses, by class");
     for (int i = 2; i < 6; i++)
         sample(w, "http_responses_total", "code", classes[i], (double)srv->responses[i]);

@@ -116,7 +116,7 @@ static void get_readyz(struct plm_server *srv, struct plm_exchange *x)
     else if (m.lost || !m.ready)
         reply_unavailable(srv, x, "lost",
                           m.lost ? "The device was lost" : "The device is being reopened");
-    else if (m.asleep)
+    else if (plm_sleeps(srv, &m))
         reply_unavailable(srv, x, "asleep", "The engine is asleep");
     else if (m.waiting >= srv->engine_flags.opts.queue_max)
         reply_unavailable(srv, x, "queue_full", "The queue is full");

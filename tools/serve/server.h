@@ -131,6 +131,8 @@ void plm_work_apply_template(struct plm_call *call, const struct plm_json_doc *d
 // sleep.c
 void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc);
 void plm_work_wake(struct plm_call *call, const struct plm_json_doc *doc);
+// Whether the engine sleeps, or is about to: it refuses new requests from the first moment on.
+bool plm_sleeps(const struct plm_server *srv, const plim_metrics *m);
 
 // metrics.c
 void plm_metrics_text(struct plm_server *srv, struct plm_out *out);

@@ -72,6 +72,11 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
         (double)(plm_now_ms() - from_ms) / 1e3);
 }
 
+bool plm_sleeps(const struct plm_server *srv, const plim_metrics *m)
+{
+    return m->asleep || atomic_load(&srv->changing);
+}
+
 void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc)
 {
     change(call, doc, true);
