@@ -96,7 +96,8 @@ static int make(struct plm_engine_flags *engine_flags, const struct flags *flags
     if (r != PLIM_OK)
         plm_term_error("plan", r, &err);
     if (r == PLIM_ERR_NOT_FOUND && flags->device_memory == 0 && is_dry(engine_flags->opts.device))
-        fprintf(stderr, "plimsoll plan: --device-memory BYTES plans for a device that is not there\n");
+        fprintf(stderr,
+                "plimsoll plan: --device-memory BYTES plans for a device that is not there\n");
     bool ok = r == PLIM_OK && show(plan, flags);
     plim_plan_free(plan);
     return ok ? 0 : 1;
