@@ -187,9 +187,10 @@ static void judge(struct plim_engine *engine, const struct plm_stress_reading *r
     plm_line_judge(&engine->line, reading);
     if (engine->line.target != before)
         plm_logf(&core->log, PLM_LOG_INFO,
-                 "others hold %lld bytes of the device: the KV cache goes from %lld blocks to %lld",
-                 (long long)plm_max_i64(0, reading->T - reading->F - reading->O), (long long)before,
-                 (long long)engine->line.target);
+                 "others hold %lld MiB of the device: the line of the KV cache goes from %lld "
+                 "blocks to %lld, in whole allocations",
+                 (long long)(plm_max_i64(0, reading->T - reading->F - reading->O) >> 20),
+                 (long long)before, (long long)engine->line.target);
 }
 
 // Whether the pool is the line's to move: not while the engine sleeps, nor while the device is

@@ -64,8 +64,9 @@ static int no_room(struct plim_engine *engine, uint32_t got, struct plm_error *e
     const struct plm_plan *plan = &engine->core->profile.plan;
     plm_pressure_resize(engine, 0);
     plm_fail(err, PLM_ERR_OUT_OF_DEVICE,
-             "the device gives %u blocks of the KV cache, and the least are %lld", got,
-             (long long)engine->line.floor);
+             "the device gives %u blocks of the KV cache, and the least are %lld: the engine stays "
+             "asleep, wake it when others gave memory back",
+             got, (long long)engine->line.floor);
     err->needed_bytes = engine->line.floor * plan->in.block_bytes;
     err->limit_bytes = got * plan->in.block_bytes;
     return PLM_ERR_OUT_OF_DEVICE;
