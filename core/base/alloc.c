@@ -108,9 +108,17 @@ static struct plm_host_meter *meter_of(const struct plm_host *host)
     return thread_meter != NULL && thread_meter->host == host ? thread_meter : NULL;
 }
 
+// 8 PiB, more than any machine has: beyond it sums of what many threads ask for could leave 64 bits.
+#define CHARGE_MAX (INT64_C(1) << 53)
+
 int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes)
 {
     struct plm_host_meter *meter = meter_of(host);
+    if (bytes > CHARGE_MAX) {
+        if (meter != NULL)
+            meter->needed_bytes = meter->total_bytes = bytes;
+        return PLM_ERR_NOMEM_HOST;
+    }
     int64_t used = atomic_fetch_add(&host->used, bytes) + bytes;
     int64_t limit = atomic_load(&host->limit);
     if (limit > 0 && used > limit) {

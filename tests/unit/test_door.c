@@ -259,6 +259,7 @@ START_TEST(a_hundred_refusals_of_each_kind_leave_nothing)
     refuse_100(engine, PLIM_ERR_QUEUE_FULL, "queue", 20, 10, 1);
     const plim_metrics m = metrics(engine);
     const int64_t left = m.host_limit_bytes - m.host_used_bytes - 200;
+    ck_assert_int_eq(plim_engine_host_charge(engine, INT64_MAX), PLIM_ERR_NOMEM_HOST);
     ck_assert_int_eq(plim_engine_host_charge(engine, left), PLIM_OK);
     refuse_100(engine, PLIM_ERR_NOMEM_HOST, "host", 200, 10, 1); // not even its tokens
     refuse_100(engine, PLIM_ERR_NOMEM_NOW, "host", 5, 10, 1);    // tokens, but not the request
