@@ -108,7 +108,7 @@ static struct plm_host_meter *meter_of(const struct plm_host *host)
     return thread_meter != NULL && thread_meter->host == host ? thread_meter : NULL;
 }
 
-// 8 PiB, more than any machine has: beyond it sums of what many threads ask for could leave 64 bits.
+// 8 PiB, more than any machine has: beyond it the sum of several charges could leave 64 bits.
 #define CHARGE_MAX (INT64_C(1) << 53)
 
 int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t bytes)
