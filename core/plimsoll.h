@@ -314,7 +314,7 @@ typedef struct plim_metrics {
     uint64_t allocations_in_step, resizes, audit_excess;
     int64_t last_step_age_ns; /* since a step completed while there is work; 0 when idle */
     int64_t memory_bytes[9];  /* weights kv state workspace encoder graph staging ballast other */
-    int64_t limit_bytes, used_bytes, high_water_bytes, margin_bytes;
+    int64_t limit_bytes, used_bytes, high_water_bytes, margin_bytes; /* high water of serving */
     int64_t host_used_bytes, host_limit_bytes;
     bool ready; /* false while a lost device is being reopened, and once it is lost for good */
     bool sealed, draining;

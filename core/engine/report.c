@@ -84,7 +84,7 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
         m->memory_bytes[c] = ledger.by_class[c].held_bytes;
     m->margin_bytes = core->profile.plan.margin;
     m->used_bytes = ledger.held_bytes;
-    m->high_water_bytes = ledger.peak_held_bytes;
+    m->high_water_bytes = plm_ledger_high_water(&ledger);
     m->host_used_bytes = host.used_bytes;
     m->host_limit_bytes = host.limit_bytes;
     m->host_idle_bytes = engine->limits.host_idle;

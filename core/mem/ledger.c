@@ -151,6 +151,12 @@ static void copy(const struct plm_ledger *ledger, struct plm_ledger_stats *ret)
     }
 }
 
+int64_t plm_ledger_high_water(const struct plm_ledger_stats *stats)
+{
+    const int64_t served = stats->phase_peak_bytes[PLM_PHASE_SERVE];
+    return served > 0 ? served : stats->peak_held_bytes;
+}
+
 int64_t plm_ledger_tolerance(int64_t held_bytes, uint64_t slabs, int64_t g)
 {
     return ((int64_t)slabs + 1) * g + held_bytes / PAGE_TABLE_UNIT + DRIVER_LATE_BYTES;

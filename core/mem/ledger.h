@@ -60,6 +60,10 @@ void plm_ledger_largest_free(struct plm_ledger *ledger, enum plm_mem_class mem_c
 // A consistent copy, from any thread.
 void plm_ledger_read(const struct plm_ledger *ledger, struct plm_ledger_stats *ret);
 
+// The high-water mark that people see: of serving once it began, since the ballast of a validation
+// is not a use of memory; before, of all.
+int64_t plm_ledger_high_water(const struct plm_ledger_stats *stats);
+
 // How far the driver's figure of this process may lie from held + own_drv before an account is
 // wrong: a granule for each slab and one for the process (each is rounded by itself), page tables
 // (8 bytes for 4 KiB), and 32 MiB that drivers take late and unseen, which is the least margin of

@@ -234,15 +234,13 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
 static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
 {
     const struct plm_ledger_stats *ledger = &d->ledger;
-    int64_t served = ledger->phase_peak_bytes[PLM_PHASE_SERVE];
     open_object(buf, NULL);
     text(buf, "id", d->id);
     text(buf, "name", d->name);
     integer(buf, "total_bytes", d->plan->in.T);
     integer(buf, "limit_bytes", d->limit_bytes);
     integer(buf, "used_bytes", ledger->held_bytes);
-    // Of serving: the ballast of the validation is not a use of memory.
-    integer(buf, "high_water_bytes", served > 0 ? served : ledger->peak_held_bytes);
+    integer(buf, "high_water_bytes", plm_ledger_high_water(ledger));
     integer(buf, "margin_bytes", d->plan->margin);
     integer(buf, "foreign_bytes", d->foreign_bytes);
     by_class(buf, "by_owner", ledger);

@@ -627,7 +627,7 @@ def sleep_and_wake():
         first = threading.Thread(target=post, args=("/v1/sleep",))
         first.start()
         time.sleep(0.1)
-        status, head, body = post("/v1/wake")
+        status, head, body = post("/v1/sleep")
         same((status, body["error"]["code"]), (409, "conflict"))
         # It waits for the stream and takes nothing new: a balancer should know.
         same(server.get("/readyz")[1]["error"]["code"], "asleep")

@@ -140,6 +140,8 @@ static const struct figure runs[] = {
     {"peak.tune", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_TUNE])},
     {"peak.prefill", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_PREFILL])},
     {"peak.decode", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_DECODE])},
+    {"peak.resize", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_RESIZE])},
+    {"peak.validate", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_VALIDATE])},
     {"peak.serve", I64, offsetof(struct run, observer.phase_peak_bytes[PLM_PHASE_SERVE])},
 };
 

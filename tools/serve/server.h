@@ -57,8 +57,8 @@ struct plm_server {
     int64_t started_s;
     size_t max_body_bytes;
     bool draining;
-    atomic_bool changing;   // a worker puts the engine to sleep, or wakes it
-    struct plm_call *calls; // all that are open
+    atomic_bool falling_asleep; // a worker puts the engine to sleep
+    struct plm_call *calls;     // all that are open
     unsigned n_calls;
     uint64_t responses[6]; // by first digit of the status
 };

@@ -46,9 +46,10 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
     int64_t timeout_ms = 0;
     if (sleep && !read_timeout(call, doc, &timeout_ms))
         return;
-    if (atomic_exchange(&srv->changing, true)) {
+    // A wake may come while a sleep still waits for running requests: that takes it back.
+    if (sleep && atomic_exchange(&srv->falling_asleep, true)) {
         plm_api_error_set(&call->error, 409, "invalid_request_error", "conflict",
-                          "another request puts the engine to sleep or wakes it right now");
+                          "another request puts the engine to sleep right now");
         return;
     }
     const int64_t from_ms = plm_now_ms();
@@ -56,7 +57,8 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
     int status = sleep ? plim_engine_sleep(srv->engine, timeout_ms, &error)
                        : plim_engine_wake(srv->engine, &error);
     plim_engine_metrics(srv->engine, &after);
-    atomic_store(&srv->changing, false);
+    if (sleep)
+        atomic_store(&srv->falling_asleep, false);
     if (status != PLIM_OK) {
         describe(call, status, &error);
         return;
@@ -74,7 +76,7 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
 
 bool plm_sleeps(const struct plm_server *srv, const plim_metrics *m)
 {
-    return m->asleep || atomic_load(&srv->changing);
+    return m->asleep || atomic_load(&srv->falling_asleep);
 }
 
 void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc)
