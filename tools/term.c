@@ -195,6 +195,6 @@ void plm_term_error(const char *command, int status, const plim_error *error)
     bool bytes = status != PLIM_ERR_CONTEXT && status != PLIM_ERR_QUEUE_FULL;
     if (bytes && error->needed_bytes > 0)
         fprintf(stderr, " (needs %" PRId64 " bytes, there are %" PRId64 ")", error->needed_bytes,
-                error->limit_bytes);
+                error->limit_bytes > 0 ? error->limit_bytes : 0);
     fputc('\n', stderr);
 }
