@@ -142,13 +142,29 @@ static bool cleared(const struct plim_request *request)
     return true;
 }
 
+// Choices that came so far step aside: else the first of them would go on to its end, in the blocks
+// that the others of its request wait for, while everybody else waits for those.
+static void step_aside(struct plim_request *request)
+{
+    for (uint32_t i = 0; i < request->n; i++) {
+        struct plm_choice *choice = &request->choices[i];
+        if (choice->seq.n_computed >= choice->goal) {
+            choice->goal = 0;
+            choice->seq.picked = false;
+        }
+    }
+}
+
 void plm_search_passed(struct plim_engine *engine)
 {
     struct plm_search *s = &engine->search;
+    bool all = true;
     for (uint32_t i = 0; i < s->n_probe; i++) {
-        if (!cleared(s->suspects[i]))
-            return;
+        step_aside(s->suspects[i]);
+        all = all && cleared(s->suspects[i]);
     }
+    if (!all)
+        return;
     if (s->n > 0)
         remove_suspects(engine, 0, s->n_probe);
 }

@@ -85,6 +85,23 @@ static uint32_t wanted(struct plim_engine *engine)
     return (uint32_t)blocks;
 }
 
+// The floor goes before the ballast: a neighbour has taken the margin, and that is no reason to
+// stay asleep. The ballast comes back when there is room for it (recover.c).
+static int take_pool(struct plim_engine *engine, uint32_t blocks, struct plm_kv_pool_stats *ret)
+{
+    struct plm_core *core = engine->core;
+    int r = plm_pressure_resize(engine, blocks);
+    plm_kv_pool_read(core->pool, ret);
+    if (r == PLM_ERR_OUT_OF_DEVICE && ret->total < engine->line.floor && core->ballast != NULL) {
+        struct plm_stress_ops ops;
+        plm_core_stress_ops(core, &ops);
+        ops.ballast(core, 0);
+        r = plm_pressure_resize(engine, (uint32_t)engine->line.floor);
+        plm_kv_pool_read(core->pool, ret);
+    }
+    return r;
+}
+
 // Takes the pool, and a slab less each time that the device has no room for a validation.
 static int take_back(struct plim_engine *engine, struct plm_error *err)
 {
@@ -94,13 +111,16 @@ static int take_back(struct plim_engine *engine, struct plm_error *err)
     int r = PLM_OK;
     for (int attempt = 0; attempt <= PLM_PROFILE_RETRIES; attempt++) {
         plm_core_phase(core, PLM_PHASE_RESIZE);
-        r = plm_pressure_resize(engine, blocks);
-        plm_kv_pool_read(core->pool, &pool);
+        r = take_pool(engine, blocks, &pool);
         if (r != PLM_OK && r != PLM_ERR_OUT_OF_DEVICE && r != PLM_ERR_TOO_LARGE)
             return plm_fail(err, r, "the KV cache could not be taken again: %s", plm_strstatus(r));
         if (pool.total < engine->line.floor)
             return no_room(engine, pool.total, err);
         r = plm_core_validate_pool(core, err);
+        if (r == PLM_ERR_TIMEOUT) { // a hung device is treated as lost
+            plm_device_lose(core->device);
+            r = PLM_ERR_LOST;
+        }
         if (r != PLM_ERR_OUT_OF_DEVICE)
             break;
         blocks = pool.total > pool.slab_blocks ? pool.total - pool.slab_blocks : 0;

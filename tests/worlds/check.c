@@ -624,7 +624,7 @@ void check_end(struct run *run)
               "%" PRId64 " bytes of requests and %" PRId64 " of host memory are left over",
               host.owner_bytes[PLM_HOST_REQUEST] - c->host_ready.owner_bytes[PLM_HOST_REQUEST],
               host.used_bytes - c->host_ready.used_bytes);
-    for (int i = 0; i < PLM_MEM_CLASSES; i++) {
+    for (int i = 0; i < PLM_MEM_CLASSES && !run->engine->recover.down; i++) {
         const int64_t before = c->ledger_ready.by_class[i].held_bytes;
         if (i != PLM_MEM_KV && i != PLM_MEM_BALLAST && ledger.by_class[i].held_bytes != before)
             fault(run, FAULT_BALANCE, "class %s holds %" PRId64 " bytes, at READY %" PRId64,

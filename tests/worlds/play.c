@@ -312,7 +312,7 @@ static void sleep_or_wake(struct run *run)
         note_numbers(run, "sleep", r, 0, 0);
     } else if (run->wants_wake) {
         const int r = plim_engine_wake(run->engine, NULL);
-        run->wants_wake = r == PLIM_ERR_OUT_OF_DEVICE;
+        run->wants_wake = r != PLIM_OK;
         note_numbers(run, "wake", r, 0, 0);
     }
 }
