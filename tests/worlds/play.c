@@ -10,6 +10,7 @@
 
 #define STEPS_MAX    20000      // of a run whose world names no end
 #define IDLE_STEP_NS 1000000    // the clock goes on where nothing runs: deadlines must pass
+#define ASK_AGAIN_NS 100000000  // between two wakes that are asked for
 #define SETTLE_STEPS 3          // after the last request: cancels and closing readings
 #define POOL_MAX     (1u << 26) // tokens of all prompts of a world
 
@@ -313,6 +314,8 @@ static void sleep_or_wake(struct run *run)
     } else if (run->wants_wake) {
         const int r = plim_engine_wake(run->engine, NULL);
         run->wants_wake = r != PLIM_OK;
+        if (run->wants_wake) // nobody asks again at once, and who waits in the queue has a deadline
+            plm_sim_clock_advance(&run->virtual_clock, ASK_AGAIN_NS);
         note_numbers(run, "wake", r, 0, 0);
     }
 }
