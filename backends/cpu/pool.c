@@ -200,12 +200,16 @@ static void *thread_main(void *arg)
 {
     struct worker *self = arg;
     struct plm_cpu_pool *pool = self->pool;
-    while (!atomic_load_explicit(&pool->quit, memory_order_acquire)) {
+    for (;;) {
         uint64_t seen;
-        if (!work(pool, self->scratch, &seen))
-            wait_phase(pool, number_of(seen), false);
+        if (work(pool, self->scratch, &seen))
+            continue;
+        // After the ticket: who saw the number of plm_cpu_pool_destroy() sees this, too, and who
+        // saw an older one does not fall asleep on it.
+        if (atomic_load_explicit(&pool->quit, memory_order_acquire))
+            return NULL;
+        wait_phase(pool, number_of(seen), false);
     }
-    return NULL;
 }
 
 void plm_cpu_pool_run(struct plm_cpu_pool *pool, const struct plm_cpu_list *list)

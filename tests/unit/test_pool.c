@@ -140,6 +140,21 @@ START_TEST(run_takes_no_host_memory)
 }
 END_TEST
 
+// A worker may be anywhere when its pool goes: awake, about to fall asleep, asleep.
+START_TEST(pools_come_and_go)
+{
+    struct plm_host *host = plm_host_create(0);
+    for (int i = 0; i < 4000; i++) {
+        struct plm_cpu_pool *pool;
+        ck_assert_int_eq(plm_cpu_pool_create(host, 2, &pool), PLM_OK);
+        for (volatile int wait = i % 512 * 16; wait > 0; wait--)
+            ;
+        plm_cpu_pool_destroy(pool);
+    }
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 START_TEST(pool_creation_survives_lost_allocations)
 {
     struct plm_host *host = plm_host_create(0);
@@ -164,6 +179,7 @@ int main(void)
     tcase_add_loop_test(tc, every_unit_runs_once_and_in_order, 1, 9);
     tcase_add_test(tc, list_is_bounded_and_numbers_units_in_32_bits);
     tcase_add_test(tc, run_takes_no_host_memory);
+    tcase_add_test(tc, pools_come_and_go);
     tcase_add_test(tc, pool_creation_survives_lost_allocations);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
