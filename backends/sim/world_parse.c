@@ -295,10 +295,11 @@ static int join(struct plm_world_text *p, uint32_t from, uint32_t to, char *ret,
     size_t len = 0;
     for (uint32_t i = from; i < to; i++) {
         const struct plm_slice w = p->words[i];
-        if (w.len + 2 > cap - len)
+        const size_t blank = i > from;
+        if (w.len + blank + 1 > cap - len)
             return plm_fail(p->err, PLM_ERR_LIMIT,
                             "line %u: what is wanted is longer than %zu bytes", p->line, cap - 1);
-        if (i > from)
+        if (blank > 0)
             ret[len++] = ' ';
         memcpy(ret + len, w.ptr, w.len);
         len += w.len;
