@@ -603,6 +603,17 @@ int plm_device_wait(struct plm_device *d, uint64_t value, int64_t timeout_ns)
     return result(d, d->backend->wait(d->dev, value, timeout_ns));
 }
 
+int plm_device_run(struct plm_device *device, int appended)
+{
+    uint64_t value;
+    int r = appended == PLM_OK ? plm_device_submit(device, &value) : appended;
+    if (r != PLM_OK) {
+        plm_device_discard(device);
+        return r;
+    }
+    return plm_device_wait(device, value, -1);
+}
+
 int plm_device_copy_in(struct plm_device *d, uint64_t dst, const void *src, uint64_t bytes)
 {
     if (is_lost(d))

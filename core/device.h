@@ -82,6 +82,9 @@ int plm_device_submit(struct plm_device *device, uint64_t *ret_value);
 void plm_device_discard(struct plm_device *device); // empties the open list
 // value: one that submit returned; timeout_ns < 0: no limit.
 int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_ns);
+// Submits what `appended` (the status of appending it) left in the list, and waits for its end. On
+// failure the list is empty: what it names may be freed before the next submit.
+int plm_device_run(struct plm_device *device, int appended);
 // The range must lie within one slab; PLM_ERR_INVALID otherwise.
 int plm_device_copy_in(struct plm_device *device, uint64_t dst, const void *src, uint64_t bytes);
 int plm_device_copy_out(struct plm_device *device, void *dst, uint64_t src, uint64_t bytes);

@@ -57,7 +57,6 @@ int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks)
 static int copy_blocks(struct plm_core *core, const struct plm_kv_move *moves, uint32_t n)
 {
     struct plm_kv_pool_stats pool;
-    uint64_t value;
     int r = PLM_OK;
     plm_kv_pool_read(core->pool, &pool);
     for (uint32_t i = 0; i < n && r == PLM_OK; i++) {
@@ -66,13 +65,7 @@ static int copy_blocks(struct plm_core *core, const struct plm_kv_move *moves, u
                                            .n_words = pool.block_bytes / 4};
         r = plm_launch_copy(core->device, &copy);
     }
-    if (r == PLM_OK)
-        r = plm_device_submit(core->device, &value);
-    if (r != PLM_OK) {
-        plm_device_discard(core->device);
-        return r;
-    }
-    return plm_device_wait(core->device, value, -1);
+    return plm_device_run(core->device, r);
 }
 
 // Moves what the highest slab holds into free blocks below, as far as there are any.

@@ -252,7 +252,6 @@ static int verify_slab(struct plm_core *core, uint64_t addr, uint64_t bytes, uin
     // The counter lies at the start of the workspace, which is idle now.
     const struct plm_verify_args verify = {
         .src = addr, .n_words = bytes / 4, .count = core->workspace_addr, .seed = seed};
-    uint64_t value;
     int r = plm_device_copy_in(core->device, core->workspace_addr, &zero, sizeof(zero));
     if (r == PLM_OK)
         r = plm_launch_fill(core->device, &fill);
@@ -260,13 +259,7 @@ static int verify_slab(struct plm_core *core, uint64_t addr, uint64_t bytes, uin
         r = plm_device_barrier(core->device);
     if (r == PLM_OK)
         r = plm_launch_verify(core->device, &verify);
-    if (r == PLM_OK)
-        r = plm_device_submit(core->device, &value);
-    if (r != PLM_OK) {
-        plm_device_discard(core->device); // its slab may be given back before the next submit
-        return r;
-    }
-    r = plm_device_wait(core->device, value, -1);
+    r = plm_device_run(core->device, r);
     if (r == PLM_OK)
         r = plm_device_copy_out(core->device, ret_wrong, core->workspace_addr, sizeof(*ret_wrong));
     return r;

@@ -53,18 +53,6 @@ static int launch(struct plm_core *core, enum plm_op op, const void *args)
     return r == PLM_OK ? plm_device_barrier(core->device) : r;
 }
 
-// Runs what is in the list, and waits for it.
-static int drain(struct plm_core *core)
-{
-    uint64_t value;
-    int r = plm_device_submit(core->device, &value);
-    if (r != PLM_OK) {
-        plm_device_discard(core->device);
-        return r;
-    }
-    return plm_device_wait(core->device, value, -1);
-}
-
 static int time_once(struct plm_core *core, enum plm_op op, const void *args, int repeats,
                      int64_t *ret_ns)
 {
@@ -72,8 +60,7 @@ static int time_once(struct plm_core *core, enum plm_op op, const void *args, in
     for (int i = 0; i < repeats && r == PLM_OK; i++)
         r = launch(core, op, args);
     const int64_t from = plm_now(core->clock);
-    if (r == PLM_OK)
-        r = drain(core);
+    r = plm_device_run(core->device, r);
     *ret_ns = (plm_now(core->clock) - from) / repeats;
     return r;
 }
@@ -174,7 +161,7 @@ static int tune_op(struct run *run, enum plm_op op, const void *args, uint32_t n
             return PLM_OK;
         }
         // What the op reads was appended before it.
-        int r = drain(run->core);
+        int r = plm_device_run(run->core->device, PLM_OK);
         if (r == PLM_OK)
             r = time_all(run, op, args, n, &best, &complete);
         if (r != PLM_OK)
