@@ -3,14 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cpu/cgroup.h"
 #include "backends/cpu/choice.h"
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/list.h"
 #include "backends/cpu/mem.h"
 #include "backends/cpu/pool.h"
-#include "backends/cpu/proc.h"
+#include "backends/hostmem/cgroup.h"
+#include "backends/hostmem/proc.h"
+#include "backends/panel/pack.h"
 
 // Slabs are mappings, of which Linux allows 65,530 to a process (vm.max_map_count); a quarter
 // leaves the rest to libraries and stacks.
@@ -20,7 +21,7 @@
 
 struct plm_backend_device {
     struct plm_host *host;
-    struct plm_cpu_machine machine;
+    struct plm_hostmem machine;
     struct plm_caps caps;
     struct plm_cpu_choices choices; // of kernels
     struct plm_cpu_list list;
@@ -62,7 +63,7 @@ static int fill_caps(struct plm_backend_device *dev, uint32_t workers, struct pl
 {
     struct plm_caps *caps = &dev->caps;
     struct plm_mem_info info;
-    if (plm_cpu_query(&dev->machine, &info) != PLM_OK)
+    if (plm_hostmem_query(&dev->machine, &info) != PLM_OK)
         return plm_fail(err, PLM_ERR_IO,
                         "cpu: /proc/meminfo is not readable, so no memory limit "
                         "can be kept");
@@ -134,9 +135,9 @@ static int cpu_enumerate(struct plm_host *host, struct plm_device_desc *out, siz
                          size_t *ret_n, struct plm_error *err)
 {
     (void)host;
-    struct plm_cpu_machine machine = {0};
+    struct plm_hostmem machine = {0};
     struct plm_mem_info info;
-    if (plm_cpu_query(&machine, &info) != PLM_OK)
+    if (plm_hostmem_query(&machine, &info) != PLM_OK)
         return plm_fail(err, PLM_ERR_IO, "cpu: /proc/meminfo is not readable");
     if (cap > 0) {
         snprintf(out[0].id, sizeof(out[0].id), "cpu");
@@ -168,16 +169,16 @@ static void cpu_free(struct plm_backend_device *dev, struct plm_slab *slab)
 
 static int cpu_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret)
 {
-    return plm_cpu_query(&dev->machine, ret);
+    return plm_hostmem_query(&dev->machine, ret);
 }
 
 static int cpu_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
                            struct plm_mem_info *ret_info)
 {
-    uint64_t before = plm_cpu_resident_bytes(dev->machine.root);
+    uint64_t before = plm_hostmem_resident_bytes(dev->machine.root);
     plm_host_trim();
-    uint64_t after = plm_cpu_resident_bytes(dev->machine.root);
-    int rc = plm_cpu_query(&dev->machine, ret_info);
+    uint64_t after = plm_hostmem_resident_bytes(dev->machine.root);
+    int rc = plm_hostmem_query(&dev->machine, ret_info);
     if (rc == PLM_OK)
         *ret_released = before > after ? before - after : 0;
     return rc;
@@ -187,7 +188,7 @@ static int cpu_weight_layout(const struct plm_backend_device *dev, enum plm_type
                              uint32_t n_in, uint32_t n_out, struct plm_weight_layout *ret)
 {
     (void)dev;
-    return plm_cpu_weight_layout(type, n_in, n_out, ret);
+    return plm_panel_weight_layout(type, n_in, n_out, ret);
 }
 
 static void cpu_weight_pack(const struct plm_backend_device *dev, enum plm_type type, uint32_t n_in,
@@ -195,7 +196,7 @@ static void cpu_weight_pack(const struct plm_backend_device *dev, enum plm_type 
                             void *dst)
 {
     (void)dev;
-    plm_cpu_weight_pack(type, n_in, n_out, first, rows, src, dst);
+    plm_panel_weight_pack(type, n_in, n_out, first, rows, src, dst);
 }
 
 // Kernels are plain code and take no memory of their own; what is lazy on the CPU is the pages of

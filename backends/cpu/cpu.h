@@ -2,9 +2,8 @@
 // The CPU backend: the default device, and the reference for all others. Its timeline is always up
 // to date: submit runs the list and returns when it is done.
 //
-// Files: backend.c (the table), cgroup.c (where the kernel limits us), meminfo.c (what is free),
-// mem.c (slabs), list.c (dispatches of one submit), pool.c (the workers that walk a list),
-// kernels.h (the border to the ops).
+// Files: backend.c (the table), mem.c (slabs), list.c (dispatches of one submit), pool.c (the
+// workers that walk a list), kernels.h (the border to the ops).
 #ifndef PLM_CPU_CPU_H
 #define PLM_CPU_CPU_H
 

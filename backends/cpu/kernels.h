@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the CPU device (memory, workers, list) and its kernels: a table with one function per op,
-// and the layout of weights. The kernels know nothing of devices or threads; the device knows
-// nothing of what an op computes.
+// Between the CPU device (memory, workers, list) and its kernels: a table with one function per op.
+// The kernels know nothing of devices or threads; the device knows nothing of what an op computes.
 #ifndef PLM_CPU_KERNELS_H
 #define PLM_CPU_KERNELS_H
 
@@ -47,14 +46,8 @@ const struct plm_cpu_kernels *plm_cpu_kernels_select(uint32_t isa_max,
 uint32_t plm_cpu_variants(const struct plm_cpu_kernels *kernels, enum plm_op op,
                           struct plm_cpu_variant ret[PLM_CPU_VARIANTS]);
 
-// Text for plm_caps.device_class: names the weight layout below, which is the same for every
-// instruction set.
+// Text for plm_caps.device_class: names the weight layout (backends/panel), which is the same for
+// every instruction set.
 #define PLM_CPU_DEVICE_CLASS "cpu-p16"
-
-// The entries weight_layout and weight_pack of struct plm_backend, for every variant alike.
-int plm_cpu_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
-                          struct plm_weight_layout *ret);
-void plm_cpu_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, uint32_t first,
-                         uint32_t rows, const void *src, void *dst);
 
 #endif

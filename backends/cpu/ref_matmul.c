@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference: matmul.
-#include "backends/cpu/layout.h"
+#include "backends/panel/layout.h"
 #include "backends/cpu/refs.h"
 #include "backends/cpu/rows.h"
 

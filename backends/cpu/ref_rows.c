@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference: get_rows, gather, add, copy, fill, verify.
 #include "backends/cpu/fn.h"
-#include "backends/cpu/layout.h"
+#include "backends/panel/layout.h"
 #include "backends/cpu/rows.h"
 
 #define UNIT_WORDS 262144u // of copy, fill and verify, as ops.def says

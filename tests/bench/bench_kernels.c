@@ -9,6 +9,7 @@
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernels.h"
+#include "backends/panel/pack.h"
 
 #define ROUNDS    7        // the best is printed: others on the machine only slow down
 #define ROUND_NS  10000000 // of each round at least
@@ -65,7 +66,7 @@ static void bench_matmul(const struct plm_cpu_kernels *k, const char *name, enum
                          void *scratch)
 {
     struct plm_weight_layout layout;
-    if (plm_cpu_weight_layout(type, n_in, n_out, &layout) != PLM_OK)
+    if (plm_panel_weight_layout(type, n_in, n_out, &layout) != PLM_OK)
         exit(1);
     _Alignas(16) struct plm_matmul_args a = {
         .type = type, .act = act, .rows = rows, .n_in = n_in, .n_out = n_out, .ld_dst = n_out};

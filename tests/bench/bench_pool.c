@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/cpu/cgroup.h"
+#include "backends/hostmem/cgroup.h"
 #include "backends/cpu/pool.h"
 #include "core/base/clock.h"
 

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/layout.h"
 #include "backends/cpu/rows.h"
+#include "backends/panel/layout.h"
+#include "backends/panel/pack.h"
 #include "tests/conformance/conf.h"
 
 // Buffer of a field, or NULL.
@@ -431,7 +432,7 @@ static bool quants_agree(struct conf_target *t, const char *name, enum plm_type 
                                                      type, n_in, rows, &rng);
     bool ok = read_file(folder, name, "blk", raw, file_bytes) &&
               read_file(folder, name, "f32", want, (size_t)per_block * GOLDEN_BLOCKS * 4);
-    plm_cpu_weight_pack(type, n_in, rows, 0, rows, raw, c.buf[0].data);
+    plm_panel_weight_pack(type, n_in, rows, 0, rows, raw, c.buf[0].data);
     int32_t *tokens =
         conf_input(&c, offsetof(struct plm_get_rows_args, tokens), (uint64_t)rows * 4);
     for (uint32_t i = 0; i < rows; i++)

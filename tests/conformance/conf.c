@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/layout.h"
 #include "backends/cpu/refs.h"
+#include "backends/panel/layout.h"
+#include "backends/panel/pack.h"
 
 #define GUARD_BYTES 256u
 #define GUARD       0x5au
@@ -154,7 +155,7 @@ const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type
                            uint32_t n_out, struct conf_rng *rng)
 {
     struct plm_weight_layout layout;
-    if (plm_cpu_weight_layout(type, n_in, n_out, &layout) != PLM_OK)
+    if (plm_panel_weight_layout(type, n_in, n_out, &layout) != PLM_OK)
         must(NULL);
     struct conf_buf *b = add_buf(c, field, layout.bytes);
     free(b->initial);
@@ -165,8 +166,8 @@ const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type
     for (uint32_t row = 0; row < n_out;) { // in uneven steps, as a loader might
         uint32_t rows = PLM_PANEL_ROWS * conf_range(rng, 1, 3);
         rows = rows < n_out - row ? rows : n_out - row;
-        plm_cpu_weight_pack(type, n_in, n_out, row, rows,
-                            b->initial + (uint64_t)row * layout.row_bytes_in, b->data);
+        plm_panel_weight_pack(type, n_in, n_out, row, rows,
+                              b->initial + (uint64_t)row * layout.row_bytes_in, b->data);
         row += rows;
     }
     return b->initial;

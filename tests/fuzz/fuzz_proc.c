@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "backends/cpu/cgroup.h"
-#include "backends/cpu/mem.h"
+#include "backends/hostmem/cgroup.h"
+#include "backends/hostmem/hostmem.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char *const files[] = {
@@ -63,9 +63,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         bytes += used;
         n -= used;
     }
-    struct plm_cpu_machine machine = {.root = root};
+    struct plm_hostmem machine = {.root = root};
     struct plm_mem_info info;
-    int rc = plm_cpu_query(&machine, &info);
+    int rc = plm_hostmem_query(&machine, &info);
     if (rc != PLM_OK && rc != PLM_ERR_IO)
         abort();
     if (rc == PLM_OK && (info.total_bytes == 0 || info.n_cgroups > PLM_CGROUP_LEVELS))

@@ -15,6 +15,8 @@ BASE = ["core/base/"]
 DEVICE = BASE + ["kernels/abi.h", "kernels/ops.def", "core/backend.h", "core/device.h"]
 MEM = DEVICE + ["core/mem/"]
 PLAN_KV = MEM + ["core/plan/", "core/kv/"]
+CONTRACT = BASE + ["core/backend.h", "kernels/abi.h", "kernels/ops.def"]
+SHARED = ["backends/panel/", "backends/hostmem/"]
 RULES = [
     ("core/plimsoll.h", []),
     ("core/base/", BASE),
@@ -29,7 +31,13 @@ RULES = [
     ("core/model/", PLAN_KV + ["core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/"]),
     ("core/", ["core/", "kernels/"]),
-    ("backends/", ["core/backend.h", "core/base/", "kernels/abi.h", "kernels/ops.def", "backends/"]),
+    # What backends share, the backends, and the list of them.
+    ("backends/panel/", CONTRACT + ["backends/panel/"]),
+    ("backends/hostmem/", CONTRACT + ["backends/hostmem/"]),
+    ("backends/cpu/", CONTRACT + SHARED + ["backends/cpu/"]),
+    ("backends/sim/", CONTRACT + SHARED + ["backends/sim/"]),
+    ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/"]),
+    ("backends/", CONTRACT + ["backends/"]),
     ("kernels/", ["kernels/abi.h"]),
     ("tools/", ["core/plimsoll.h", "tools/"]),
     ("examples/", ["plimsoll.h", "core/plimsoll.h"]),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU backend reads of a machine made of files, and what it takes of the real one.
+// What backends/hostmem reads of a machine made of files, and what the CPU backend takes of the
+// real one.
 #include <check.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -8,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backends/cpu/cgroup.h"
 #include "backends/cpu/mem.h"
-#include "backends/cpu/proc.h"
+#include "backends/hostmem/cgroup.h"
+#include "backends/hostmem/proc.h"
 #include "core/base/alloc.h"
 
 #define KIB 1024ull
@@ -65,9 +66,9 @@ static void drop_machine(void)
 
 static struct plm_mem_info query(void)
 {
-    struct plm_cpu_machine machine = {.root = root};
+    struct plm_hostmem machine = {.root = root};
     struct plm_mem_info info;
-    ck_assert_int_eq(plm_cpu_query(&machine, &info), PLM_OK);
+    ck_assert_int_eq(plm_hostmem_query(&machine, &info), PLM_OK);
     return info;
 }
 
@@ -92,12 +93,12 @@ START_TEST(a_machine_without_groups)
     info = query();
     ck_assert_uint_eq(info.free_bytes, 123 * KIB);
     ck_assert_int_eq(info.confidence, PLM_CONFIDENCE_LOW);
-    struct plm_cpu_machine machine = {.root = root};
+    struct plm_hostmem machine = {.root = root};
     static const char *const bad[] = {"", "MemTotal:", "MemTotal: x kB\n", "\n\n:::\n",
                                       "MemTotal: 0 kB\n"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         put("/proc/meminfo", bad[i]);
-        ck_assert_int_eq(plm_cpu_query(&machine, &info), PLM_ERR_IO);
+        ck_assert_int_eq(plm_hostmem_query(&machine, &info), PLM_ERR_IO);
     }
     put("/proc/meminfo", "MemTotal: 99999999999999999999999999 kB\n");
     ck_assert_uint_eq(query().total_bytes, UINT64_MAX);
@@ -297,7 +298,7 @@ END_TEST
 
 static int alloc(uint64_t limit_bytes, uint64_t bytes, struct plm_slab *slab)
 {
-    struct plm_cpu_machine machine = {.root = root, .limit_bytes = limit_bytes};
+    struct plm_hostmem machine = {.root = root, .limit_bytes = limit_bytes};
     return plm_cpu_alloc(&machine, NULL, PLM_SLAB_DEVICE, bytes, NULL, slab);
 }
 
@@ -337,19 +338,19 @@ START_TEST(slabs_are_resident_and_go_back)
 {
     root[0] = '\0';
     struct plm_slab slab;
-    uint64_t before = plm_cpu_resident_bytes(NULL);
+    uint64_t before = plm_hostmem_resident_bytes(NULL);
     ck_assert_int_eq(alloc(0, 100 * MIB + 1, &slab), PLM_OK);
     ck_assert_uint_eq(slab.taken_bytes, 112 * MIB);
     ck_assert_uint_eq(slab.addr % (2 * MIB), 0);
-    uint64_t held = plm_cpu_resident_bytes(NULL);
+    uint64_t held = plm_hostmem_resident_bytes(NULL);
     ck_assert_uint_ge(held - before, 111 * MIB);
     ck_assert_uint_le(held - before, 114 * MIB);
     memset(slab.host, 1, slab.taken_bytes);
     plm_cpu_free(&slab);
-    ck_assert_uint_le(plm_cpu_resident_bytes(NULL), before + 2 * MIB);
+    ck_assert_uint_le(plm_hostmem_resident_bytes(NULL), before + 2 * MIB);
     // Imported memory stays the caller's.
     char own[64];
-    struct plm_cpu_machine machine = {0};
+    struct plm_hostmem machine = {0};
     ck_assert_int_eq(plm_cpu_alloc(&machine, NULL, PLM_SLAB_IMPORTED, 64, own, &slab), PLM_OK);
     ck_assert_ptr_eq(slab.host, own);
     ck_assert_uint_eq(slab.taken_bytes, 0);
@@ -361,7 +362,7 @@ END_TEST
 static void *neighbour(void *arg)
 {
     uint64_t start = *(uint64_t *)arg;
-    while (plm_cpu_resident_bytes(NULL) < start + 100 * MIB)
+    while (plm_hostmem_resident_bytes(NULL) < start + 100 * MIB)
         usleep(500);
     put("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 0 kB\n");
     return NULL;
@@ -372,11 +373,11 @@ START_TEST(every_step_looks_again)
     new_machine();
     struct plm_slab slab;
     pthread_t thread;
-    uint64_t start = plm_cpu_resident_bytes(NULL);
+    uint64_t start = plm_hostmem_resident_bytes(NULL);
     ck_assert_int_eq(pthread_create(&thread, NULL, neighbour, &start), 0);
     ck_assert_int_eq(alloc(0, GIB, &slab), PLM_ERR_OUT_OF_DEVICE);
     pthread_join(thread, NULL);
-    ck_assert_uint_le(plm_cpu_resident_bytes(NULL), start + 8 * MIB);
+    ck_assert_uint_le(plm_hostmem_resident_bytes(NULL), start + 8 * MIB);
     drop_machine();
 }
 END_TEST

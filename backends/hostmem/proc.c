@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/cpu/proc.h"
+#include "backends/hostmem/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control groups above this process, v1 and v2. What cannot be read is "no limit known" rather
 // than an error, since a container may hide any of these files. Takes no memory; any thread.
-#ifndef PLM_CPU_CGROUP_H
-#define PLM_CPU_CGROUP_H
+#ifndef PLM_HOSTMEM_CGROUP_H
+#define PLM_HOSTMEM_CGROUP_H
 
 #include <stdint.h>
 

@@ -2,11 +2,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends/cpu/cgroup.h"
-#include "backends/cpu/mem.h"
-#include "backends/cpu/proc.h"
+#include "backends/hostmem/cgroup.h"
+#include "backends/hostmem/hostmem.h"
+#include "backends/hostmem/proc.h"
 
-uint64_t plm_cpu_resident_bytes(const char *root)
+uint64_t plm_hostmem_resident_bytes(const char *root)
 {
     // statm is "size resident shared ...", in pages.
     struct plm_lines lines;
@@ -57,7 +57,7 @@ static void parse_meminfo_line(const char *line, struct meminfo *info)
     }
 }
 
-int plm_cpu_query(const struct plm_cpu_machine *machine, struct plm_mem_info *ret)
+int plm_hostmem_query(const struct plm_hostmem *machine, struct plm_mem_info *ret)
 {
     struct plm_lines lines;
     if (!plm_lines_open(&lines, machine->root, "/proc/meminfo"))
@@ -80,7 +80,7 @@ int plm_cpu_query(const struct plm_cpu_machine *machine, struct plm_mem_info *re
         ret->free_bytes = info.free + info.buffers + info.cached;
         ret->confidence = PLM_CONFIDENCE_LOW; // counts dirty and shared pages as free
     }
-    ret->process_use_bytes = plm_cpu_resident_bytes(machine->root);
+    ret->process_use_bytes = plm_hostmem_resident_bytes(machine->root);
     ret->n_cgroups = plm_cgroup_memory(machine->root, ret->cgroups, PLM_CGROUP_LEVELS);
     return PLM_OK;
 }

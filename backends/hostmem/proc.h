@@ -2,8 +2,8 @@
 // Reading the kernel's text files. They are foreign text: lines are bounded and numbers checked.
 // Takes no memory, so that a reading can be made when there is none left. A root is put before
 // every path (NULL or "" is the real machine), so that tests build a machine out of files.
-#ifndef PLM_CPU_PROC_H
-#define PLM_CPU_PROC_H
+#ifndef PLM_HOSTMEM_PROC_H
+#define PLM_HOSTMEM_PROC_H
 
 #include <stdbool.h>
 #include <stddef.h>

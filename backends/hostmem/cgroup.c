@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/cpu/cgroup.h"
+#include "backends/hostmem/cgroup.h"
 
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/cpu/proc.h"
+#include "backends/hostmem/proc.h"
 
 // v1 has no word for "no limit": it stores LONG_MAX rounded down to a page. No machine has half of
 // that.

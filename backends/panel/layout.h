@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weight layout of the device class "cpu-p16" (kernels/layout.md), its sizes and the decoder
-// that the reference kernels read it through.
-#ifndef PLM_CPU_LAYOUT_H
-#define PLM_CPU_LAYOUT_H
+// The weight layout p16 (kernels/layout.md): its sizes, and the decoder that reference kernels read
+// it through. Every device whose class ends in "p16" holds weights so.
+#ifndef PLM_PANEL_LAYOUT_H
+#define PLM_PANEL_LAYOUT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "backends/cpu/arith.h"
+#include "backends/panel/half.h"
 #include "kernels/abi.h"
 
 #define PLM_PANEL_ROWS 16

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Re-lays weights from the order of the file to panels of 16 rows (kernels/layout.md).
-#include "backends/cpu/kernels.h"
-#include "backends/cpu/layout.h"
+#include "backends/panel/pack.h"
+
+#include <string.h>
+
+#include "backends/panel/layout.h"
 #include "core/base/checked.h"
 
 // A row in the file, and where its codes go.
@@ -13,8 +16,8 @@ struct plm_pack_row {
     struct plm_panel p;
 };
 
-int plm_cpu_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
-                          struct plm_weight_layout *ret)
+int plm_panel_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
+                            struct plm_weight_layout *ret)
 {
     struct plm_panel_type t;
     if (!plm_panel_type_of(type, &t))
@@ -137,8 +140,8 @@ static void pack_q6_k(const struct plm_pack_row *r)
     }
 }
 
-void plm_cpu_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, uint32_t first,
-                         uint32_t rows, const void *src, void *dst)
+void plm_panel_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, uint32_t first,
+                           uint32_t rows, const void *src, void *dst)
 {
     (void)n_out; // a panel is padded whether or not it is the last one
     struct plm_panel_type t = {1, 0, 0, 0};
