@@ -39,6 +39,7 @@ RULES = [
     ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/"]),
     ("backends/", CONTRACT + ["backends/"]),
     ("kernels/", ["kernels/abi.h"]),
+    ("shaders/", ["shaders/", "kernels/abi.h"]),
     ("tools/", ["core/plimsoll.h", "tools/"]),
     ("examples/", ["plimsoll.h", "core/plimsoll.h"]),
 ]
