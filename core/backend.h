@@ -86,6 +86,11 @@ struct plm_caps {
     uint32_t align_bytes;
     uint32_t max_submit_ms; // longest list a watchdog tolerates; 0: no watchdog
     uint32_t workers;       // CPU: threads that walk a list
+    // Optional ops (kernels/ops.def: QKV, GLU, ATTENTION_SPLIT with _MERGE, ARGMAX) that are faster
+    // here than what they stand for, as a mask of 1 << PLM_OP_x. A forward uses QKV, GLU and the
+    // splits for steps of at most few_rows rows. On the CPU none is.
+    uint64_t prefers;
+    uint32_t few_rows;
 };
 
 // Where a reading comes from and how far to believe it.
@@ -122,6 +127,13 @@ struct plm_weight_layout {
     uint64_t bytes;        // of the whole re-laid tensor
     uint32_t row_step;     // pack takes rows in multiples of this, but for the last ones
     uint32_t row_bytes_in; // bytes of one row in the file
+};
+
+// What a plan launches, so that a backend need not load what nobody runs.
+struct plm_kernel_needs {
+    uint64_t weight_types; // 1 << enum plm_type of each matrix there is
+    uint64_t kv_types;     // 1 << enum plm_type of each KV group
+    bool float_acts;       // products of PLM_ACT_F32 also with types that have 8-bit ones
 };
 
 enum plm_kernel_choice {
@@ -190,8 +202,10 @@ struct plm_backend {
     void (*weight_pack)(const struct plm_backend_device *dev, enum plm_type type, uint32_t n_in,
                         uint32_t n_out, uint32_t first, uint32_t rows, const void *src, void *dst);
 
-    // Loads and runs every kernel once, so that lazy code and local memory are resident. May block.
-    int (*warm_up)(struct plm_backend_device *dev);
+    // Loads and runs every kernel that the needs name once, so that lazy code and local memory are
+    // resident. Kernels beyond them are refused by launch (UNSUPPORTED). May block.
+    int (*warm_up)(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                   struct plm_error *err);
 
     // Appends one dispatch to the open list, after those appended since the last barrier, with
     // which it may overlap. units: independent pieces of work (ops.def). args is copied. The

@@ -506,9 +506,12 @@ void plm_device_weight_pack(const struct plm_device *d, enum plm_type type, uint
     d->backend->weight_pack(d->dev, type, n_in, n_out, first, rows, src, dst);
 }
 
-int plm_device_warm_up(struct plm_device *d)
+int plm_device_warm_up(struct plm_device *d, const struct plm_kernel_needs *needs,
+                       struct plm_error *err)
 {
-    return is_lost(d) ? PLM_ERR_LOST : result(d, d->backend->warm_up(d->dev));
+    if (is_lost(d))
+        return plm_fail(err, PLM_ERR_LOST, "the device is lost");
+    return result(d, d->backend->warm_up(d->dev, needs, err));
 }
 
 // ---- lists ----

@@ -61,7 +61,8 @@ int plm_backend_weight_layout(const char *backend, enum plm_type type, uint32_t 
 void plm_device_weight_pack(const struct plm_device *device, enum plm_type type, uint32_t n_in,
                             uint32_t n_out, uint32_t first, uint32_t rows, const void *src,
                             void *dst);
-int plm_device_warm_up(struct plm_device *device);
+int plm_device_warm_up(struct plm_device *device, const struct plm_kernel_needs *needs,
+                       struct plm_error *err);
 
 // Typed launch: the units follow from the arguments (ops.def), e.g. plm_launch_matmul(dev, &args).
 // No units: PLM_OK and nothing is appended. PLM_ERR_LIMIT: the list is full, or 2^32 - 1 units

@@ -2,7 +2,8 @@
 // What host code, CPU kernels, CUDA/HIP kernels and shaders must agree on: tensor types, the layout
 // of quantised activations and the argument structs of the ops of ops.def. Includes nothing but
 // fixed-width integers. Every argument struct is at most 128 bytes (the push constants that Vulkan
-// guarantees), naturally aligned, 64-bit device addresses first.
+// guarantees), naturally aligned, 64-bit device addresses first. Shaders include this file too,
+// with PLM_SHADER defined: GLSL knows the structs and the fixed-width types, but no enums.
 //
 // Conventions: matrices are row-major; "rows" are tokens of the step; a weight has n_out rows of
 // n_in elements and is multiplied as dst[r][o] = sum_i w[o][i] * x[r][i]. Addresses of 0 mean "not
@@ -10,36 +11,49 @@
 #ifndef PLM_KERNELS_ABI_H
 #define PLM_KERNELS_ABI_H
 
+#ifdef PLM_SHADER
+#define PLM_ENUM(name)
+#define PLM_VALUE(name, value) const uint32_t name = value;
+#define PLM_ENUM_END
+#define PLM_U64(n) uint64_t(n)
+#else
 #include <stdint.h>
+// clang-format off
+#define PLM_ENUM(name) enum name {
+#define PLM_VALUE(name, value) name = value,
+#define PLM_ENUM_END };
+// clang-format on
+#define PLM_U64(n) ((uint64_t)(n))
+#endif
 
 // Tensor types with the numbers of the GGUF format (ggml.h).
-enum plm_type {
-    PLM_TYPE_F32 = 0,
-    PLM_TYPE_F16 = 1,
-    PLM_TYPE_Q4_0 = 2,
-    PLM_TYPE_Q4_1 = 3,
-    PLM_TYPE_Q5_0 = 6,
-    PLM_TYPE_Q5_1 = 7,
-    PLM_TYPE_Q8_0 = 8,
-    PLM_TYPE_Q2_K = 10,
-    PLM_TYPE_Q3_K = 11,
-    PLM_TYPE_Q4_K = 12,
-    PLM_TYPE_Q5_K = 13,
-    PLM_TYPE_Q6_K = 14,
-    PLM_TYPE_IQ4_NL = 20,
-    PLM_TYPE_I32 = 26,
-    PLM_TYPE_BF16 = 30,
-    PLM_TYPE_MXFP4 = 39,
-};
+PLM_ENUM(plm_type)
+PLM_VALUE(PLM_TYPE_F32, 0)
+PLM_VALUE(PLM_TYPE_F16, 1)
+PLM_VALUE(PLM_TYPE_Q4_0, 2)
+PLM_VALUE(PLM_TYPE_Q4_1, 3)
+PLM_VALUE(PLM_TYPE_Q5_0, 6)
+PLM_VALUE(PLM_TYPE_Q5_1, 7)
+PLM_VALUE(PLM_TYPE_Q8_0, 8)
+PLM_VALUE(PLM_TYPE_Q2_K, 10)
+PLM_VALUE(PLM_TYPE_Q3_K, 11)
+PLM_VALUE(PLM_TYPE_Q4_K, 12)
+PLM_VALUE(PLM_TYPE_Q5_K, 13)
+PLM_VALUE(PLM_TYPE_Q6_K, 14)
+PLM_VALUE(PLM_TYPE_IQ4_NL, 20)
+PLM_VALUE(PLM_TYPE_I32, 26)
+PLM_VALUE(PLM_TYPE_BF16, 30)
+PLM_VALUE(PLM_TYPE_MXFP4, 39)
+PLM_ENUM_END
 
 // Tokens in one block of the KV cache.
 #define PLM_KV_BLOCK_TOKENS 16
 
 // Format of the activations that a matrix product reads.
-enum plm_act {
-    PLM_ACT_F32 = 0, // float32 [rows, n_in]
-    PLM_ACT_Q8 = 1,  // see below
-};
+PLM_ENUM(plm_act)
+PLM_VALUE(PLM_ACT_F32, 0) // float32 [rows, n_in]
+PLM_VALUE(PLM_ACT_Q8, 1)  // see below
+PLM_ENUM_END
 
 // Activations in 8 bits, blocks of 32: x[i] ~ d[i/32] * q[i]. One row is n_in/32 records of 44
 // bytes
@@ -55,9 +69,9 @@ enum plm_act {
 #define PLM_ACT_Q8_D               32 // byte offset of d in a record
 #define PLM_ACT_Q8_S               36
 #define PLM_ACT_Q8_DS              40
-#define PLM_ACT_Q8_ROW_BYTES(n_in) ((((uint64_t)(n_in) / 32 * 44) + 63) / 64 * 64)
+#define PLM_ACT_Q8_ROW_BYTES(n_in) (((PLM_U64(n_in) / 32 * 44) + 63) / 64 * 64)
 #define PLM_ACT_ROW_BYTES(act, n_in)                                                               \
-    ((act) == PLM_ACT_Q8 ? PLM_ACT_Q8_ROW_BYTES(n_in) : (uint64_t)(n_in)*4)
+    ((act) == PLM_ACT_Q8 ? PLM_ACT_Q8_ROW_BYTES(n_in) : PLM_U64(n_in) * 4)
 
 // dst[r] = row tokens[r] of a re-laid weight, decoded to float32, times scale.
 struct plm_get_rows_args {
@@ -130,10 +144,10 @@ struct plm_rope_table_args {
     float freq_scale; // multiplies the angle (1 / linear scaling factor)
 };
 
-enum plm_rope_mode {
-    PLM_ROPE_NORM = 0, // pairs (2i, 2i+1): llama
-    PLM_ROPE_NEOX = 1, // pairs (i, i + dims/2): qwen2
-};
+PLM_ENUM(plm_rope_mode)
+PLM_VALUE(PLM_ROPE_NORM, 0) // pairs (2i, 2i+1): llama
+PLM_VALUE(PLM_ROPE_NEOX, 1) // pairs (i, i + dims/2): qwen2
+PLM_ENUM_END
 
 // Rotates the first dims elements of every head of x in place.
 struct plm_rope_args {
@@ -185,6 +199,52 @@ struct plm_rope_kv_args {
     uint32_t kv_type;
 };
 
+// The products of q, k and v, rope on q and k, and the KV write in one dispatch: what matmul (bias
+// and all), rope and kv_write give in turn, q written to q, k and v to the cache alone. A product
+// whose weight is 0 is not this launch's: weights of different types take a launch each.
+struct plm_qkv_args {
+    uint64_t weight_q; // re-laid [heads * head_dim, n_in]
+    uint64_t weight_k; // re-laid [kv_heads * head_dim, n_in]
+    uint64_t weight_v;
+    uint64_t bias_q; // optional float32, as long as the weight has rows
+    uint64_t bias_k;
+    uint64_t bias_v;
+    uint64_t x;     // act [rows, n_in]
+    uint64_t q;     // float32 [rows, ld_q]
+    uint64_t table; // from plm_rope_table
+    uint64_t slots; // uint64 [rows], as in plm_kv_write
+    uint64_t pos;   // int32 [rows]
+    uint64_t layer_offset;
+    uint32_t rows;
+    uint32_t n_in;
+    uint32_t ld_q;
+    uint32_t heads;    // of q | of k and v << 16: PLM_PAIR
+    uint32_t head_dim; // elements of a head | rotated ones << 16: PLM_PAIR
+    uint32_t kinds;    // weight type | act << 8 | rope mode << 16 | kv_type << 24: PLM_KINDS
+};
+#define PLM_PAIR(low, high)     ((low) | (high) << 16)
+#define PLM_LOW(pair)           ((pair)&0xffffu)
+#define PLM_HIGH(pair)          ((pair) >> 16)
+#define PLM_KINDS(w, act, m, c) ((w) | (act) << 8 | (m) << 16 | (c) << 24)
+#define PLM_KIND(kinds, i)      ((kinds) >> (8 * (i)) & 0xffu) // i: 0 type, 1 act, 2 mode, 3 kv_type
+
+// Gate and up products and their activation in one dispatch: silu_mul(matmul(gate), matmul(up)).
+struct plm_glu_args {
+    uint64_t weight_gate; // re-laid [n_out, n_in]
+    uint64_t weight_up;
+    uint64_t bias_gate; // optional float32 [n_out]
+    uint64_t bias_up;
+    uint64_t x;       // act [rows, n_in]
+    uint64_t dst_f32; // optional float32 [rows, n_out]
+    uint64_t dst_q8;  // optional PLM_ACT_Q8 [rows, n_out]; n_out is a multiple of 32 then
+    uint32_t type;    // of both weights
+    uint32_t act;
+    uint32_t rows;
+    uint32_t n_in;
+    uint32_t n_out;
+    uint32_t pad;
+};
+
 // Causal attention over paged K and V: token r at pos[r] of sequence seq[r] sees positions
 // 0 .. pos[r]. tables[seq * table_stride + p/16] is the address of the block with position p.
 // Query head h uses KV head h / (heads / kv_heads). Unit u is row u % rows of KV head u / rows, so
@@ -193,7 +253,8 @@ struct plm_rope_kv_args {
 // (q.k_j by fmaf in ascending dimension); m' = max(m, s); c = exp(m - m'); p[j] = exp(s[j] - m');
 // lane sums l[j] = fmaf(l[j], c, p[j]); o[d] = o[d] * c, then fmaf(p[j], v[j][d], o[d]) in
 // ascending j. At the end o[d] / (the lanes of l added in pairs as in rms_norm). exp is the
-// polynomial of backends/cpu/arith.h.
+// polynomial of backends/cpu/arith.h. (The CPU's class; others cut the positions into splits, see
+// below, and are bit-equal to attention_split and attention_merge.)
 struct plm_attention_args {
     uint64_t q;      // float32 [rows, ld_q]
     uint64_t dst;    // float32 [rows, heads * head_dim]
@@ -209,6 +270,49 @@ struct plm_attention_args {
     uint32_t head_dim; // multiple of 8, at most 256
     uint32_t kv_type;
     float scale;
+};
+
+// Few rows over long contexts: one independent piece of work per split of this many tokens. Splits
+// begin at multiples of it, whatever the step, so that a row's result does not depend on the batch.
+// 256: decode attention on an H100 read at 83 to 94 % of the bandwidth with 256 to 512, at 52 to
+// 62 % with 64.
+#define PLM_ATTN_SPLIT_TOKENS 256
+
+// Attention over one split each: for s < ceil((pos[r] + 1) / 256), partial[r][h][s] = (top, sum,
+// out[head_dim]) as attention has them after the blocks of that split alone, begun from scratch
+// and not divided by the sum (whose lanes are added). Records of later splits are not written.
+// Unit u is split u % splits of row u / splits.
+struct plm_attention_split_args {
+    uint64_t q;       // float32 [rows, ld_q]
+    uint64_t partial; // float32 [rows, heads, splits, head_dim + 2]
+    uint64_t pos;
+    uint64_t seq;
+    uint64_t tables;
+    uint64_t layer_offset;
+    uint32_t table_stride;
+    uint32_t rows;
+    uint32_t ld_q;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t kv_type;
+    uint32_t splits; // at least those of the longest row
+    float scale;
+    uint32_t pad;
+};
+
+// Merges the splits of a row in ascending order, beginning with the first one: t' = max(t, top);
+// a = exp(t - t'); b = exp(top - t'); l = l * a + sum * b; o[d] = o[d] * a + out[d] * b; at the end
+// o[d] / l.
+struct plm_attention_merge_args {
+    uint64_t partial;
+    uint64_t pos;
+    uint64_t dst_f32; // optional float32 [rows, heads * head_dim]
+    uint64_t dst_q8;  // optional PLM_ACT_Q8 of the same rows
+    uint32_t rows;
+    uint32_t heads;
+    uint32_t head_dim;
+    uint32_t splits;
 };
 
 // (gate / (1 + exp(-gate))) * up.
@@ -237,6 +341,21 @@ struct plm_gather_args {
     uint64_t src;   // float32 [any, n]
     uint64_t index; // int32 [rows]
     uint64_t dst;   // float32 [rows, n]
+    uint32_t rows;
+    uint32_t n;
+};
+
+// What sampling needs of a row of logits without reading it: the largest value, the lowest index
+// that has it, and how many are not finite.
+struct plm_argmax_record {
+    int32_t index;
+    float top;
+    uint32_t n_wrong; // infinities and NaNs; index and top mean nothing unless it is 0
+    uint32_t pad;
+};
+struct plm_argmax_args {
+    uint64_t x;   // float32 [rows, n]
+    uint64_t dst; // struct plm_argmax_record [rows]
     uint32_t rows;
     uint32_t n;
 };

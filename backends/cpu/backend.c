@@ -201,8 +201,11 @@ static void cpu_weight_pack(const struct plm_backend_device *dev, enum plm_type 
 
 // Kernels are plain code and take no memory of their own; what is lazy on the CPU is the pages of
 // the workers' scratch.
-static int cpu_warm_up(struct plm_backend_device *dev)
+static int cpu_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                       struct plm_error *err)
 {
+    (void)needs;
+    (void)err;
     plm_cpu_pool_touch(dev->pool);
     return PLM_OK;
 }

@@ -21,16 +21,17 @@ static int load_kernel(struct plm_backend_device *dev, enum plm_op op)
     return r;
 }
 
-int plm_sim_warm_up(struct plm_backend_device *dev)
+int plm_sim_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                    struct plm_error *err)
 {
     if (plm_sim_is_lost(dev))
-        return PLM_ERR_LOST;
+        return plm_fail(err, PLM_ERR_LOST, "the simulated device is lost");
     for (int op = 0; op < PLM_OPS; op++) {
         int r = load_kernel(dev, (enum plm_op)op);
         if (r != PLM_OK)
-            return r;
+            return plm_fail(err, r, "no memory for the code of kernel %d", op);
     }
-    return dev->inner != NULL ? dev->script.inner->warm_up(dev->inner) : PLM_OK;
+    return dev->inner != NULL ? dev->script.inner->warm_up(dev->inner, needs, err) : PLM_OK;
 }
 
 // ---- what the host copied in ----

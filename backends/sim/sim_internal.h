@@ -133,7 +133,8 @@ int plm_sim_choose(struct plm_backend_device *dev, enum plm_op op, const void *a
 int64_t plm_sim_variant_ns(const struct plm_backend_device *dev, enum plm_op op, const void *args);
 
 // lists.c
-int plm_sim_warm_up(struct plm_backend_device *dev);
+int plm_sim_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                    struct plm_error *err);
 int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units, const void *args,
                    size_t args_bytes);
 int plm_sim_barrier(struct plm_backend_device *dev);

@@ -76,9 +76,11 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
     r = plm_model_load(core->model, core->device, core->weights, &report, err);
     if (r != PLM_OK)
         return r;
-    r = plm_device_warm_up(core->device);
+    struct plm_kernel_needs needs;
+    plm_model_needs(core->model, &needs);
+    r = plm_device_warm_up(core->device, &needs, err);
     if (r != PLM_OK)
-        return plm_fail(err, r, "the kernels did not start: %s", plm_strstatus(r));
+        return r;
     const int64_t after = unexplained(core);
     core->driver_calls = before >= 0 && after > before ? after - before : 0;
     return PLM_OK;

@@ -101,6 +101,22 @@ static void gather_facts(struct plm_model *model)
                                          .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16};
 }
 
+static int add_type(void *ctx, struct plm_weight *weight)
+{
+    if (!weight->vector)
+        *(uint64_t *)ctx |= UINT64_C(1) << weight->tensor->type;
+    return PLM_OK;
+}
+
+void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret)
+{
+    *ret = (struct plm_kernel_needs){.float_acts = model->opts.float_activations};
+    // Only reads: the walk leaves the model alone.
+    plm_each_weight((struct plm_model *)(uintptr_t)model, add_type, &ret->weight_types);
+    for (uint32_t i = 0; i < model->facts.n_groups; i++)
+        ret->kv_types |= UINT64_C(1) << model->facts.groups[i].type;
+}
+
 static int wants_f32(void *ctx, struct plm_weight *weight)
 {
     *(bool *)ctx |= !weight->vector && plm_act_of(weight->tensor->type) == PLM_ACT_F32;

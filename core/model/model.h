@@ -47,6 +47,8 @@ int plm_model_create(struct plm_host *host, const struct plm_gguf *gguf,
                      struct plm_error *err);
 void plm_model_destroy(struct plm_model *model);
 const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
+// The kernels that its forwards and the engine's own launches run.
+void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret);
 // The workspace of a step, as a table of numbers for cost().
 const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model);
 // Dispatches of the longest step, for plm_device_opts.max_dispatches.

@@ -107,9 +107,11 @@ int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret
         free(d);
         return 1;
     }
+    const struct plm_kernel_needs all = {
+        .weight_types = UINT64_MAX, .kv_types = UINT64_MAX, .float_acts = true};
     if (d->backend->alloc(d->dev, PLM_SLAB_DEVICE, SLAB_BYTES, NULL, &d->slab) != PLM_OK ||
-        d->backend->warm_up(d->dev) != PLM_OK) {
-        printf("FAIL %s: no slab, or no warm-up\n", name);
+        d->backend->warm_up(d->dev, &all, &err) != PLM_OK) {
+        printf("FAIL %s: no slab, or no warm-up: %s\n", name, err.msg);
         return 1;
     }
     // The CPU's device is of the reference's class; others answer to the tolerances of ops.def.

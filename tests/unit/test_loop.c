@@ -175,8 +175,8 @@ static int start_as(struct rig *rig, struct plm_sim_opts *sim, struct plm_plan_i
         PLM_OK);
     if ((r = plm_arena_reserve(rig->weights, 500 * MIB)) != PLM_OK)
         return plm_fail(err, r, "weights");
-    if ((r = plm_device_warm_up(rig->device)) != PLM_OK)
-        return plm_fail(err, r, "warm-up");
+    if ((r = plm_device_warm_up(rig->device, &(struct plm_kernel_needs){0}, err)) != PLM_OK)
+        return r;
     const struct plm_caps *caps = plm_device_caps(rig->device);
     const struct plm_stress_ops ops = {.ctx = rig,
                                        .read = on_read,

@@ -134,7 +134,7 @@ START_TEST(kernels_take_their_code_at_first_use)
     ck_assert_int_eq(plm_launch_fill(device, &fill), PLM_OK);
     ck_assert_int_eq(plm_launch_fill(device, &fill), PLM_OK);
     ck_assert_uint_eq(world.driver_bytes, MIB);
-    ck_assert_int_eq(plm_device_warm_up(device), PLM_OK);
+    ck_assert_int_eq(plm_device_warm_up(device, &(struct plm_kernel_needs){0}, NULL), PLM_OK);
     ck_assert_uint_eq(world.driver_bytes, PLM_OPS * MIB);
     ck_assert_int_eq(plm_device_query_free(device, &info), PLM_OK);
     ck_assert_uint_eq(info.process_use_bytes, (PLM_OPS + 2) * MIB);
