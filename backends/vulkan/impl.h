@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside the Vulkan backend. Its files, from the driver upwards:
+//   loader.c     libvulkan opened at run time, function tables
+//   instance.c   the instance; physical devices, described and judged (what is missing, by name)
+//   select.c     "vulkan:WHICH,key=value": which device, and how it is to be used
+//   open.c       device, queue, timeline; capabilities
+//   memory.c     memory types by role, slabs, what is free
+//   staging.c    rings for memory that the host does not see; copies
+//   kernels.c    from an op's arguments to the kernel that runs it and its grid: pure
+//   pipelines.c  the pipelines of a plan, specialised; the pipeline cache; warm-up
+//   list.c       the open list: appended, recorded, submitted again where it is the same
+//   backend.c    the table of the contract
+#ifndef PLM_VULKAN_IMPL_H
+#define PLM_VULKAN_IMPL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
+#include "core/backend.h"
+
+// ---- loader.c ----
+
+// Entry points by who resolves them: X(name) without the vk.
+#define PLM_VK_GLOBAL(X)                                                                           \
+    X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
+#define PLM_VK_INSTANCE(X)                                                                         \
+    X(DestroyInstance)                                                                             \
+    X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2)      \
+        X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties2)           \
+            X(EnumerateDeviceExtensionProperties) X(CreateDevice) X(GetDeviceProcAddr)
+#define PLM_VK_DEVICE(X)                                                                           \
+    X(DestroyDevice)                                                                               \
+    X(GetDeviceQueue) X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer)                 \
+        X(DestroyBuffer) X(GetBufferMemoryRequirements2) X(BindBufferMemory2)                      \
+            X(GetBufferDeviceAddress) X(CreateSemaphore) X(DestroySemaphore) X(WaitSemaphores)     \
+                X(GetSemaphoreCounterValue) X(CreateCommandPool) X(DestroyCommandPool)             \
+                    X(ResetCommandPool) X(AllocateCommandBuffers) X(BeginCommandBuffer)            \
+                        X(EndCommandBuffer) X(CmdBindPipeline) X(CmdPushConstants)                 \
+                            X(CmdDispatchBase) X(CmdPipelineBarrier2) X(CmdCopyBuffer2)            \
+                                X(QueueSubmit2) X(DeviceWaitIdle) X(CreateShaderModule)            \
+                                    X(DestroyShaderModule) X(CreatePipelineLayout)                 \
+                                        X(DestroyPipelineLayout) X(CreateComputePipelines)         \
+                                            X(DestroyPipeline) X(CreatePipelineCache)              \
+                                                X(DestroyPipelineCache) X(GetPipelineCacheData)
+// Absent without their extensions.
+#define PLM_VK_OPTIONAL(X) X(GetMemoryHostPointerPropertiesEXT) X(QueueInsertDebugUtilsLabelEXT)
+
+struct plm_vk_fns {
+    PFN_vkGetInstanceProcAddr GetInstanceProcAddr;
+#define X(name) PFN_vk##name name;
+    PLM_VK_GLOBAL(X)
+    PLM_VK_INSTANCE(X)
+    PLM_VK_DEVICE(X)
+    PLM_VK_OPTIONAL(X)
+#undef X
+};
+
+// An opened loader and instance. Where one cannot be had, the error says what is missing.
+struct plm_vk_instance {
+    void *library;
+    VkInstance handle;
+    struct plm_vk_fns vk;
+    bool debug_utils; // queue labels name the engine's phases to profilers
+};
+
+int plm_vk_instance_open(struct plm_vk_instance *ret, struct plm_error *err);
+void plm_vk_instance_close(struct plm_vk_instance *instance);
+
+// ---- select.c ----
+
+// What follows ':' in a device's id. WHICH: an index (default 0), a UUID, or part of a name. Keys:
+//   math=f32|f16     arithmetic of float products; f16 is a numerics class of its own
+//   dot=on|off       integer dot product instructions, where the driver has them (on)
+//   coopmat=on|off   cooperative matrix, where the driver lists the shape (on)
+//   host_visible=on|off  off: never map device memory, go through the rings (tests)
+//   submit_ms=N      longest submit; 0: what the driver is known to tolerate
+//   cache=FILE       pipeline cache, read at open and written after the warm-up
+struct plm_vk_opts {
+    uint32_t index;
+    char uuid[40]; // "" : by index
+    char name[64]; // "" : by index
+    bool f16_math;
+    bool dot;
+    bool coopmat;
+    bool host_visible;
+    uint32_t submit_ms;
+    char cache_path[4096]; // "": none
+};
+
+void plm_vk_opts_defaults(struct plm_vk_opts *ret);
+int plm_vk_opts_parse(const char *text, struct plm_vk_opts *ret, struct plm_error *err);
+
+// ---- instance.c ----
+
+// A physical device as far as it matters before it is opened.
+struct plm_vk_physical {
+    VkPhysicalDevice handle;
+    char name[64];
+    char uuid[40];
+    uint32_t vendor_id;
+    VkPhysicalDeviceType type;
+    VkDriverId driver_id;
+    uint32_t queue_family;  // with compute; of those the one with the fewest other uses
+    uint32_t subgroup_size; // the default one
+    uint32_t subgroup_min, subgroup_max;
+    VkPhysicalDeviceLimits limits;
+    uint64_t max_allocation_bytes; // maxMemoryAllocationSize
+    uint64_t max_buffer_bytes;
+    VkPhysicalDeviceMemoryProperties memory;
+    uint64_t heap_bytes;                             // of the heap that slabs come from
+    uint32_t needs_met;                              // mask of PLM_VK_NEEDS_x of shaders.h
+    bool memory_budget, overallocation, host_import; // extensions
+    uint8_t cache_uuid[VK_UUID_SIZE];
+};
+
+// Fills ret (at most cap) and the number there are. missing of each device that cannot be used says
+// what, all of it by name; NULL where the device can be used.
+struct plm_vk_judged {
+    struct plm_vk_physical physical;
+    char missing[512];
+};
+int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host *host,
+                         struct plm_vk_judged **ret, uint32_t *ret_n, struct plm_error *err);
+
+// ---- open.c ----
+
+#define PLM_VK_PUSH_BYTES 128 // push constants that every driver has
+
+struct plm_vk_pipelines; // pipelines.c
+struct plm_vk_list;      // list.c
+struct plm_vk_staging;   // staging.c
+
+struct plm_backend_device {
+    struct plm_host *host;
+    const struct plm_clock *clock;
+    const struct plm_log *log;
+    struct plm_vk_opts opts;
+    struct plm_vk_instance instance;
+    struct plm_vk_fns *vk; // instance.vk, with the device's entry points
+    struct plm_vk_physical physical;
+    struct plm_caps caps;
+    VkDevice handle;
+    VkQueue queue;
+    VkSemaphore timeline;
+    uint64_t value;                // of the timeline, as last submitted
+    uint32_t slab_type, ring_type; // memory types of slabs and of rings
+    bool unified;                  // integrated or CPU: its memory is the host's
+    _Atomic uint64_t taken_bytes;  // in slabs and rings: our own account of the slabs' heap
+    atomic_bool lost;
+    struct plm_vk_staging *staging;
+    struct plm_vk_pipelines *pipelines;
+    struct plm_vk_list *list;
+};
+
+// Maps a result to a status; DEVICE_LOST becomes sticky.
+int plm_vk_status(struct plm_backend_device *dev, VkResult result);
+
+// ---- memory.c ----
+
+int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
+                 void *import_ptr, struct plm_slab *ret);
+void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab);
+int plm_vk_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
+// The buffer that an address lies in, and the offset there, for copies. False: in no slab.
+bool plm_vk_find_buffer(const struct plm_backend_device *dev, uint64_t addr, VkBuffer *ret,
+                        uint64_t *ret_offset, void **ret_host);
+
+// ---- staging.c ----
+
+int plm_vk_staging_create(struct plm_backend_device *dev, struct plm_vk_staging **ret);
+void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_staging *staging);
+// Gives back the load ring (empty_cache); returns its bytes.
+uint64_t plm_vk_staging_trim(struct plm_backend_device *dev);
+int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
+int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
+// Small copies wait in the serving ring for the next submit: records them before its dispatches.
+// NULL where none waits.
+int plm_vk_staging_flush(struct plm_backend_device *dev, VkCommandBuffer *ret);
+
+// ---- kernels.c ----
+
+#define PLM_VK_SPEC_MAX 6
+
+// What runs one launch: module, specialisation and grid.
+struct plm_vk_kernel {
+    const char *shader; // name in shaders.h
+    uint32_t n_spec;
+    uint32_t spec[PLM_VK_SPEC_MAX]; // constant ids 0 ..
+};
+struct plm_vk_grid {
+    uint32_t x, y, z;
+};
+// variant: index among plm_vk_kernel_variants. UNSUPPORTED: no such kernel on this device.
+int plm_vk_kernel_of(const struct plm_vk_physical *physical, const struct plm_vk_opts *opts,
+                     enum plm_op op, const void *args, uint32_t variant, struct plm_vk_kernel *ret,
+                     struct plm_vk_grid *ret_grid);
+
+// ---- pipelines.c ----
+
+int plm_vk_pipelines_create(struct plm_backend_device *dev, struct plm_vk_pipelines **ret,
+                            struct plm_error *err);
+void plm_vk_pipelines_destroy(struct plm_backend_device *dev, struct plm_vk_pipelines *pipelines);
+// Makes and runs every kernel that the needs name; then writes the cache file, if one is named.
+int plm_vk_pipelines_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                             struct plm_error *err);
+// NULL: not among those of the warm-up.
+VkPipeline plm_vk_pipeline_find(const struct plm_vk_pipelines *pipelines,
+                                const struct plm_vk_kernel *kernel);
+VkPipelineLayout plm_vk_pipeline_layout(const struct plm_vk_pipelines *pipelines);
+
+// ---- list.c ----
+
+int plm_vk_list_create(struct plm_backend_device *dev, uint32_t max_dispatches,
+                       struct plm_vk_list **ret, struct plm_error *err);
+void plm_vk_list_destroy(struct plm_backend_device *dev, struct plm_vk_list *list);
+int plm_vk_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units, const void *args,
+                  size_t args_bytes);
+int plm_vk_barrier(struct plm_backend_device *dev);
+int plm_vk_submit(struct plm_backend_device *dev, uint64_t *ret_value);
+void plm_vk_discard(struct plm_backend_device *dev);
+int plm_vk_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
+// Records the longest list once, so that command pools have grown before anything is measured.
+int plm_vk_list_warm_up(struct plm_backend_device *dev);
+
+#endif
