@@ -122,9 +122,11 @@ struct plm_mem_info {
     struct plm_cgroup cgroups[PLM_CGROUP_LEVELS];
 };
 
-// How a weight lies on this device.
+// How a weight lies on this device: row_step rows are re-laid together, and such steps follow each
+// other, so that a tensor can be loaded piece by piece.
 struct plm_weight_layout {
-    uint64_t bytes;        // of the whole re-laid tensor
+    uint64_t bytes;        // of the whole re-laid tensor: whole steps
+    uint64_t step_bytes;   // of row_step re-laid rows: row r lies in the step r / row_step
     uint32_t row_step;     // pack takes rows in multiples of this, but for the last ones
     uint32_t row_bytes_in; // bytes of one row in the file
 };
@@ -197,8 +199,9 @@ struct plm_backend {
     // may be NULL: as a device of this backend has it that is not open (plans without one).
     int (*weight_layout)(const struct plm_backend_device *dev, enum plm_type type, uint32_t n_in,
                          uint32_t n_out, struct plm_weight_layout *ret);
-    // Re-lays rows [first, first + rows) from file bytes at src into dst, the host image of the
-    // whole tensor. first is a multiple of row_step. Pure but for dst; any thread.
+    // Re-lays rows [first, first + rows) from file bytes at src into dst, the place of row first on
+    // the host. Writes whole steps: what rows do not fill is zero. first is a multiple of row_step.
+    // Pure but for dst; any thread.
     void (*weight_pack)(const struct plm_backend_device *dev, enum plm_type type, uint32_t n_in,
                         uint32_t n_out, uint32_t first, uint32_t rows, const void *src, void *dst);
 

@@ -26,11 +26,14 @@ int plm_panel_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
         return PLM_ERR_INVALID;
     uint64_t row_bytes = (uint64_t)(n_in / t.block) * t.file_bytes;
     uint64_t panels = ((uint64_t)n_out + PLM_PANEL_ROWS - 1) / PLM_PANEL_ROWS;
+    uint64_t panel_bytes = plm_panel_of(type, n_in).panel_bytes;
     uint64_t bytes;
-    if (row_bytes > UINT32_MAX ||
-        !plm_mul_u64(panels, plm_panel_of(type, n_in).panel_bytes, &bytes) || bytes > INT64_MAX)
+    if (row_bytes > UINT32_MAX || !plm_mul_u64(panels, panel_bytes, &bytes) || bytes > INT64_MAX)
         return PLM_ERR_INVALID;
-    *ret = (struct plm_weight_layout){bytes, PLM_PANEL_ROWS, (uint32_t)row_bytes};
+    *ret = (struct plm_weight_layout){.bytes = bytes,
+                                      .step_bytes = panel_bytes,
+                                      .row_step = PLM_PANEL_ROWS,
+                                      .row_bytes_in = (uint32_t)row_bytes};
     return PLM_OK;
 }
 
@@ -143,18 +146,18 @@ static void pack_q6_k(const struct plm_pack_row *r)
 void plm_panel_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, uint32_t first,
                            uint32_t rows, const void *src, void *dst)
 {
-    (void)n_out; // a panel is padded whether or not it is the last one
+    (void)n_out; // a panel is padded whether or not it is the last one,
+    (void)first; // and lies alike wherever it stands
     struct plm_panel_type t = {1, 0, 0, 0};
     plm_panel_type_of(type, &t);
     struct plm_panel p = plm_panel_of(type, n_in);
     uint64_t row_bytes = (uint64_t)(n_in / t.block) * t.file_bytes;
     for (uint32_t i = 0; i < rows; i++) {
-        uint32_t row = first + i;
-        uint8_t *panel = (uint8_t *)dst + row / PLM_PANEL_ROWS * p.panel_bytes;
+        uint8_t *panel = (uint8_t *)dst + i / PLM_PANEL_ROWS * p.panel_bytes;
         // Padding rows of the last panel, and the bytes that round an area up, are zero.
-        if (row % PLM_PANEL_ROWS == 0)
+        if (i % PLM_PANEL_ROWS == 0)
             memset(panel, 0, p.panel_bytes);
-        struct plm_pack_row r = {(const uint8_t *)src + i * row_bytes, panel, row % PLM_PANEL_ROWS,
+        struct plm_pack_row r = {(const uint8_t *)src + i * row_bytes, panel, i % PLM_PANEL_ROWS,
                                  n_in, p};
         switch (type) {
         case PLM_TYPE_Q8_0: pack_32(&r, 1, 8, 0x80808080u); break;

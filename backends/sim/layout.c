@@ -35,6 +35,7 @@ int plm_sim_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
     if (row > UINT32_MAX)
         return PLM_ERR_LIMIT;
     ret->bytes = row * plm_round_up(n_out, PANEL_ROWS);
+    ret->step_bytes = row * PANEL_ROWS;
     ret->row_step = PANEL_ROWS;
     ret->row_bytes_in = (uint32_t)row;
     return PLM_OK;

@@ -98,7 +98,7 @@ static int back_slab(struct plm_backend_device *dev, struct plm_slab *slab)
         return r;
     }
     slab->addr = own->inner.addr;
-    slab->host = base;
+    slab->host = dev->script.hides_slabs ? NULL : base;
     return PLM_OK;
 }
 
@@ -192,8 +192,9 @@ void plm_sim_free(struct plm_backend_device *dev, struct plm_slab *slab)
 {
     struct sim_slab *own = slab->impl;
     if (dev->inner != NULL) {
+        void *base = own->inner.host;
         dev->script.inner->free(dev->inner, &own->inner);
-        munmap(slab->host, slab->taken_bytes);
+        munmap(base, slab->taken_bytes);
     }
     if (slab->kind != PLM_SLAB_PINNED) {
         plm_sim_lock(dev);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams weights from the file into the arena: a few MiB of file bytes are read, re-laid straight
-// into their place, and forgotten, so a load never needs the model twice.
+// into their place, and forgotten, so a load never needs the model twice. Where the device's memory
+// is not host-visible, they are re-laid into a buffer of that size and copied in.
 #include <string.h>
 
 #include "core/base/checked.h"
 #include "core/model/arch.h"
 #include "core/model/types.h"
 
-// Bytes of one read. Large enough for a disk or page-cache copy at full speed, small enough that
-// staging does not show in the plan.
+// Bytes of one read, and of what it becomes re-laid. Large enough for a disk or page-cache copy at
+// full speed, small enough that staging does not show in the plan.
 #define CHUNK_BYTES (4ull << 20)
 
 // Weights start on a cache line, and on what wide loads of any device want.
@@ -21,7 +22,8 @@ struct loader {
     const struct plm_load_progress *progress;
     struct plm_error *err;
     uint64_t done; // file bytes
-    void *staging;
+    void *staging; // what was read
+    void *image; // what is copied in: of CHUNK_BYTES, taken with the first slab that is not visible
     // How weights lie, and what a slab may hold.
     const struct plm_caps *caps;
     plm_layout_fn *layout;
@@ -224,42 +226,52 @@ static float widen(enum plm_type type, uint16_t bits)
     return f;
 }
 
-// Vectors fit into the staging buffer: hparams.c bounds every dimension.
-static int load_vector(struct loader *ld, struct plm_weight *w, float *dst)
+// A vector is at most a buffer long: a million elements.
+static int load_vector(struct loader *ld, struct plm_weight *w, float *visible)
 {
     const struct plm_gguf_tensor *t = w->tensor;
-    if (t->type == PLM_TYPE_F32)
-        return plm_gguf_read(ld->model->gguf, t, 0, dst, t->bytes, ld->err);
-    uint16_t *half = ld->staging;
-    if (t->bytes > CHUNK_BYTES)
+    const uint64_t bytes = 4ull * w->n_in;
+    if (bytes > CHUNK_BYTES)
         return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s is too long for a vector",
                         (int)t->name.len, t->name.ptr);
-    int r = plm_gguf_read(ld->model->gguf, t, 0, half, t->bytes, ld->err);
-    for (uint32_t i = 0; r == PLM_OK && i < w->n_in; i++)
+    float *dst = visible != NULL ? visible : ld->image;
+    const bool plain = t->type == PLM_TYPE_F32;
+    const uint16_t *half = ld->staging;
+    int r =
+        plm_gguf_read(ld->model->gguf, t, 0, plain ? (void *)dst : ld->staging, t->bytes, ld->err);
+    for (uint32_t i = 0; r == PLM_OK && !plain && i < w->n_in; i++)
         dst[i] = widen(t->type, half[i]);
+    if (r == PLM_OK && visible == NULL)
+        r = plm_device_copy_in(ld->device, w->addr, dst, bytes);
     return r;
 }
 
 static int load_matrix(struct loader *ld, struct plm_weight *w, const struct plm_weight_layout *lay,
-                       void *dst)
+                       char *visible)
 {
     const struct plm_gguf_tensor *t = w->tensor;
     const uint64_t row_bytes = t->bytes / w->n_out;
-    uint64_t step = CHUNK_BYTES / row_bytes / lay->row_step * lay->row_step;
-    if (step == 0)
+    // Rows of a chunk: it fits into its buffer before and after.
+    const uint64_t step_in = lay->row_step * row_bytes;
+    const uint64_t chunk =
+        CHUNK_BYTES / (step_in > lay->step_bytes ? step_in : lay->step_bytes) * lay->row_step;
+    if (chunk == 0)
         return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s: rows of %llu bytes are too long",
                         (int)t->name.len, t->name.ptr, (unsigned long long)row_bytes);
-    for (uint64_t first = 0; first < w->n_out; first += step) {
-        uint32_t rows = (uint32_t)plm_min_i64((int64_t)step, (int64_t)(w->n_out - first));
+    for (uint64_t first = 0; first < w->n_out; first += chunk) {
+        uint32_t rows = (uint32_t)plm_min_i64((int64_t)chunk, (int64_t)(w->n_out - first));
         int r = plm_gguf_read(ld->model->gguf, t, first * row_bytes, ld->staging, rows * row_bytes,
                               ld->err);
         if (r != PLM_OK)
             return r;
+        const uint64_t at = first / lay->row_step * lay->step_bytes;
         plm_device_weight_pack(ld->device, t->type, w->n_in, w->n_out, (uint32_t)first, rows,
-                               ld->staging, dst);
+                               ld->staging, visible != NULL ? visible + at : ld->image);
+        if (visible == NULL)
+            r = plm_device_copy_in(ld->device, w->addr + at, ld->image,
+                                   plm_div_ceil(rows, lay->row_step) * lay->step_bytes);
         ld->done += rows * row_bytes;
-        r = report(ld);
-        if (r != PLM_OK)
+        if (r != PLM_OK || (r = report(ld)) != PLM_OK)
             return r;
     }
     return PLM_OK;
@@ -284,19 +296,14 @@ static int load_one(void *ctx, struct plm_weight *w)
         ld->done += w->tensor->bytes;
         return report(ld);
     }
-    void *dst = plm_arena_host(ld->arena, w->addr);
-    void *image = NULL; // where the device's memory is not visible: an image on the host
-    if (dst == NULL) {
-        dst = image = plm_malloc(ld->model->host, PLM_HOST_MODEL, lay.bytes);
-        if (image == NULL)
+    void *visible = plm_arena_host(ld->arena, w->addr);
+    if (visible == NULL && ld->image == NULL) {
+        ld->image = plm_malloc(ld->model->host, PLM_HOST_MODEL, CHUNK_BYTES);
+        if (ld->image == NULL)
             return plm_fail(ld->err, PLM_ERR_NOMEM_HOST, "no host memory to re-lay %llu bytes",
-                            (unsigned long long)lay.bytes);
+                            CHUNK_BYTES);
     }
-    r = w->vector ? load_vector(ld, w, dst) : load_matrix(ld, w, &lay, dst);
-    if (r == PLM_OK && image != NULL)
-        r = plm_device_copy_in(ld->device, w->addr, image, lay.bytes);
-    plm_free(ld->model->host, image);
-    return r;
+    return w->vector ? load_vector(ld, w, visible) : load_matrix(ld, w, &lay, visible);
 }
 
 int plm_model_load(struct plm_model *model, struct plm_device *device, struct plm_arena *weights,
@@ -315,6 +322,7 @@ int plm_model_load(struct plm_model *model, struct plm_device *device, struct pl
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a read of %llu bytes",
                         CHUNK_BYTES);
     int r = plm_each_weight(model, load_one, &ld);
+    plm_free(model->host, ld.image);
     plm_free(model->host, ld.staging);
     return r;
 }

@@ -167,7 +167,8 @@ const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type
         uint32_t rows = PLM_PANEL_ROWS * conf_range(rng, 1, 3);
         rows = rows < n_out - row ? rows : n_out - row;
         plm_panel_weight_pack(type, n_in, n_out, row, rows,
-                              b->initial + (uint64_t)row * layout.row_bytes_in, b->data);
+                              b->initial + (uint64_t)row * layout.row_bytes_in,
+                              (char *)b->data + row / layout.row_step * layout.step_bytes);
         row += rows;
     }
     return b->initial;

@@ -29,8 +29,9 @@ static int open_device(struct runner *r, const struct runner_opts *opts, struct 
         .threads = opts->threads,
         .kernels = opts->reference ? PLM_KERNELS_REFERENCE : PLM_KERNELS_AUTO,
         .max_dispatches = plm_model_max_dispatches(r->model),
+        .backend_opts = opts->backend_opts,
     };
-    return plm_device_open("cpu", &d, &r->device, err);
+    return plm_device_open(opts->device != NULL ? opts->device : "cpu", &d, &r->device, err);
 }
 
 static int open_memory(struct runner *r, const struct runner_opts *opts, struct plm_error *err)

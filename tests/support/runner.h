@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one sequence through a model on the CPU, without engine or scheduler: what golden tests and
+// Runs one sequence through a model on a device, without engine or scheduler: what golden tests and
 // kernel benchmarks need. Blocks are taken from one arena; nothing is shared or freed in between.
 #ifndef PLM_TESTS_RUNNER_H
 #define PLM_TESTS_RUNNER_H
@@ -11,9 +11,11 @@
 #include "core/model/model.h"
 
 struct runner_opts {
-    bool strict;     // float activations and a float32 KV cache
-    bool reference;  // the plain C kernels
-    float rope_base; // in place of the file's; 0: the file's
+    const char *device;       // NULL: "cpu"
+    const void *backend_opts; // of the device
+    bool strict;              // float activations and a float32 KV cache
+    bool reference;           // the plain C kernels
+    float rope_base;          // in place of the file's; 0: the file's
     uint32_t threads;
     uint32_t max_tokens; // longest sequence
 };

@@ -335,6 +335,7 @@ START_TEST(weights_have_a_size_without_bytes)
     struct plm_weight_layout layout;
     ck_assert_int_eq(plm_device_weight_layout(device, PLM_TYPE_Q4_K, 512, 17, &layout), PLM_OK);
     ck_assert_uint_eq(layout.row_bytes_in, 288);
+    ck_assert_uint_eq(layout.bytes, 2 * layout.step_bytes); // 17 rows are two steps
     ck_assert_uint_eq(layout.bytes, 288 * 32);
     ck_assert_int_eq(plm_device_weight_layout(device, PLM_TYPE_Q4_K, 500, 17, &layout),
                      PLM_ERR_UNSUPPORTED);
