@@ -4,10 +4,16 @@
 
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
+#ifdef PLM_BACKEND_VULKAN
+#include "backends/vulkan/vulkan.h"
+#endif
 #include "core/backend.h"
 
 const struct plm_backend *const plm_backends[] = {
     &plm_cpu_backend,
     &plm_sim_backend,
+#ifdef PLM_BACKEND_VULKAN
+    &plm_vulkan_backend,
+#endif
     NULL,
 };
