@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weight panels of 16 rows (kernels/layout.md, backends/panel/layout.h) of the one type that the
+// module is compiled for: PLM_WEIGHT_F32, _F16, _BF16, _Q8_0, _Q4_0, _Q4_1, _Q4_K or _Q6_K.
+#ifndef PLM_SHADERS_PANEL_GLSL
+#define PLM_SHADERS_PANEL_GLSL
+
+#include "shaders/lib/float.glsl"
+
+#define PLM_PANEL_ROWS 16
+
+// BLOCK: inputs that share a scale record of SCALE_BYTES for 16 rows. QUANT_BYTES: quants of 16
+// rows and 32 inputs (floats: one input). ZERO: what is taken from an unsigned code.
+#if defined(PLM_WEIGHT_F32)
+#define PLM_W_BLOCK       1
+#define PLM_W_SCALE_BYTES 0
+#define PLM_W_QUANT_BYTES 64
+#elif defined(PLM_WEIGHT_F16) || defined(PLM_WEIGHT_BF16)
+#define PLM_W_BLOCK       1
+#define PLM_W_SCALE_BYTES 0
+#define PLM_W_QUANT_BYTES 32
+#elif defined(PLM_WEIGHT_Q8_0)
+#define PLM_W_BLOCK       32
+#define PLM_W_SCALE_BYTES 32
+#define PLM_W_QUANT_BYTES 512
+#define PLM_W_ZERO        128
+#elif defined(PLM_WEIGHT_Q4_0)
+#define PLM_W_BLOCK       32
+#define PLM_W_SCALE_BYTES 32
+#define PLM_W_QUANT_BYTES 256
+#define PLM_W_ZERO        8
+#elif defined(PLM_WEIGHT_Q4_1)
+#define PLM_W_BLOCK       32
+#define PLM_W_SCALE_BYTES 64
+#define PLM_W_QUANT_BYTES 256
+#define PLM_W_ZERO        0
+#define PLM_W_HAS_OFFSET
+#elif defined(PLM_WEIGHT_Q4_K)
+#define PLM_W_BLOCK       256
+#define PLM_W_SCALE_BYTES 320
+#define PLM_W_QUANT_BYTES 256
+#define PLM_W_ZERO        0
+#define PLM_W_HAS_OFFSET
+#elif defined(PLM_WEIGHT_Q6_K)
+#define PLM_W_BLOCK       256
+#define PLM_W_SCALE_BYTES 288
+#define PLM_W_QUANT_BYTES 384
+#define PLM_W_ZERO        32
+#else
+#error "no PLM_WEIGHT_x is defined"
+#endif
+
+// Offset of the quant area in a panel, and the panel's bytes.
+uint64_t plm_panel_quant_offset(uint n_in)
+{
+    return (uint64_t(n_in / PLM_W_BLOCK) * PLM_W_SCALE_BYTES + 63ul) & ~63ul;
+}
+
+uint64_t plm_panel_bytes(uint n_in)
+{
+    const uint step = PLM_W_BLOCK == 1 ? 1u : 32u;
+    uint64_t quants = uint64_t(n_in / step) * PLM_W_QUANT_BYTES;
+    return plm_panel_quant_offset(n_in) + ((quants + 63ul) & ~63ul);
+}
+
+#if PLM_W_BLOCK == 1
+
+// Element k of a lane.
+float plm_panel_value(uint64_t panel, uint lane, uint k)
+{
+    uint64_t line = panel + uint64_t(k) * PLM_W_QUANT_BYTES;
+#if defined(PLM_WEIGHT_F32)
+    return plm_f32_at(line + lane * 4u).v;
+#elif defined(PLM_WEIGHT_F16)
+    return plm_f16_to_f32(uint(plm_u16_at(line + lane * 2u).v));
+#else
+    return plm_bf16_to_f32(uint(plm_u16_at(line + lane * 2u).v));
+#endif
+}
+
+#else
+
+// The scales of one block of 32 of a lane. An element's value is (d * sc[k / 16]) * q + mw, q being
+// its code less PLM_W_ZERO; sc is 1 where the type has no such scale, mw there where
+// PLM_W_HAS_OFFSET is defined.
+struct plm_scales {
+    float d;
+    ivec2 sc;
+    float mw;
+};
+
+float plm_panel_half(uint64_t at)
+{
+    return plm_f16_to_f32(uint(plm_u16_at(at).v));
+}
+
+// Scales of block b of 32 inputs of a lane; panel is the address of the panel's first byte.
+plm_scales plm_panel_scales(uint64_t panel, uint lane, uint b)
+{
+    uint64_t s = panel + uint64_t(b / (PLM_W_BLOCK / 32)) * PLM_W_SCALE_BYTES;
+    plm_scales ret = plm_scales(plm_panel_half(s + lane * 2u), ivec2(1), 0.0);
+#if defined(PLM_W_HAS_OFFSET)
+    ret.mw = plm_panel_half(s + 32u + lane * 2u);
+#endif
+#if defined(PLM_WEIGHT_Q4_K)
+    uint sub = b % 8u;
+    // Both products are exact.
+    precise float d = ret.d * float(uint(plm_u8_at(s + 64u + sub * 16u + lane).v));
+    precise float mw = -(ret.mw * float(uint(plm_u8_at(s + 192u + sub * 16u + lane).v)));
+    ret.d = d;
+    ret.mw = mw;
+#elif defined(PLM_WEIGHT_Q6_K)
+    uint sub = b % 8u;
+    ret.sc.x = int(plm_i8_at(s + 32u + sub * 32u + lane).v);
+    ret.sc.y = int(plm_i8_at(s + 48u + sub * 32u + lane).v);
+#endif
+    return ret;
+}
+
+// The unsigned codes of inputs 4g .. 4g+3 (g: 0 .. 7) of a lane in a block of 32, a byte each;
+// quants is the address of the block's quants.
+uint plm_panel_codes(uint64_t quants, uint lane, uint g)
+{
+#if defined(PLM_WEIGHT_Q8_0)
+    return plm_u32_at(quants + g * 64u + lane * 4u).v;
+#else
+    uint low = plm_u32_at(quants + (g & 3u) * 64u + lane * 4u).v >> (g & 4u) & 0x0f0f0f0fu;
+#if defined(PLM_WEIGHT_Q6_K)
+    uint high = plm_u32_at(quants + 256u + (g >> 2) * 64u + lane * 4u).v;
+    low |= (high >> (g & 3u) * 2u & 0x03030303u) << 4;
+#endif
+    return low;
+#endif
+}
+
+// The values of inputs 4g .. 4g+3, rounded as kernels/layout.md says.
+vec4 plm_panel_values(plm_scales s, uint codes, uint g)
+{
+    ivec4 q = ivec4(uvec4(codes, codes >> 8, codes >> 16, codes >> 24) & 0xffu) - PLM_W_ZERO;
+    precise float d = s.d * float(g < 4u ? s.sc.x : s.sc.y); // exact
+    precise vec4 x = d * vec4(q);
+#if defined(PLM_W_HAS_OFFSET)
+    x = x + s.mw;
+#endif
+    return x;
+}
+
+#endif
+
+#endif
