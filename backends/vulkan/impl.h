@@ -7,7 +7,11 @@
 //   memory.c     memory types by role, slabs, what is free
 //   staging.c    rings for memory that the host does not see; copies
 //   kernels.c    from an op's arguments to the kernel that runs it and its grid: pure
-//   pipelines.c  the pipelines of a plan, specialised; the pipeline cache; warm-up
+//   variants.c   which of several kernels of the same bits an op runs: pure but for the choices
+//   split.c      what a dispatch costs, and how a list is cut for a watchdog: pure
+//   pipelines.c  the pipelines of a plan, specialised
+//   warm.c       warm-up: every kernel is made and run once
+//   cache.c      the pipeline cache's file
 //   list.c       the open list: appended, recorded, submitted again where it is the same
 //   backend.c    the table of the contract
 #ifndef PLM_VULKAN_IMPL_H
@@ -29,23 +33,25 @@
     X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
 #define PLM_VK_INSTANCE(X)                                                                         \
     X(DestroyInstance)                                                                             \
-    X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2)      \
+    X(EnumeratePhysicalDevices)                                                                    \
+    X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2)                                  \
         X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties2)           \
             X(EnumerateDeviceExtensionProperties) X(CreateDevice) X(GetDeviceProcAddr)
 #define PLM_VK_DEVICE(X)                                                                           \
     X(DestroyDevice)                                                                               \
-    X(GetDeviceQueue) X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer)                 \
-        X(DestroyBuffer) X(GetBufferMemoryRequirements2) X(BindBufferMemory2)                      \
-            X(GetBufferDeviceAddress) X(CreateSemaphore) X(DestroySemaphore) X(WaitSemaphores)     \
-                X(GetSemaphoreCounterValue) X(CreateCommandPool) X(DestroyCommandPool)             \
-                    X(ResetCommandPool) X(AllocateCommandBuffers) X(BeginCommandBuffer)            \
-                        X(EndCommandBuffer) X(CmdBindPipeline) X(CmdPushConstants)                 \
-                            X(CmdDispatchBase) X(CmdPipelineBarrier2) X(CmdCopyBuffer2)            \
-                                X(QueueSubmit2) X(DeviceWaitIdle) X(CreateShaderModule)            \
-                                    X(DestroyShaderModule) X(CreatePipelineLayout)                 \
-                                        X(DestroyPipelineLayout) X(CreateComputePipelines)         \
-                                            X(DestroyPipeline) X(CreatePipelineCache)              \
-                                                X(DestroyPipelineCache) X(GetPipelineCacheData)
+    X(GetDeviceQueue)                                                                              \
+    X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer)                  \
+        X(GetBufferMemoryRequirements2) X(BindBufferMemory2) X(GetBufferDeviceAddress)             \
+            X(CreateSemaphore) X(DestroySemaphore) X(WaitSemaphores) X(GetSemaphoreCounterValue)   \
+                X(CreateCommandPool) X(DestroyCommandPool) X(ResetCommandPool)                     \
+                    X(AllocateCommandBuffers) X(BeginCommandBuffer) X(EndCommandBuffer)            \
+                        X(CmdBindPipeline) X(CmdPushConstants) X(CmdDispatchBase)                  \
+                            X(CmdPipelineBarrier2) X(CmdCopyBuffer2) X(QueueSubmit2)               \
+                                X(DeviceWaitIdle) X(CreateShaderModule) X(DestroyShaderModule)     \
+                                    X(CreatePipelineLayout) X(DestroyPipelineLayout)               \
+                                        X(CreateComputePipelines) X(DestroyPipeline)               \
+                                            X(CreatePipelineCache) X(DestroyPipelineCache)         \
+                                                X(GetPipelineCacheData)
 // Absent without their extensions.
 #define PLM_VK_OPTIONAL(X) X(GetMemoryHostPointerPropertiesEXT) X(QueueInsertDebugUtilsLabelEXT)
 
@@ -177,53 +183,146 @@ void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_stagin
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev);
 int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
 int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
-// Small copies wait in the serving ring for the next submit: records them before its dispatches.
-// NULL where none waits.
+// Small copies wait in the serving ring for the next submit: gives the command buffer with them,
+// which runs before the dispatches, or VK_NULL_HANDLE where none waits. They go on waiting, and the
+// same is given again, until plm_vk_staging_submitted says with which value they went.
 int plm_vk_staging_flush(struct plm_backend_device *dev, VkCommandBuffer *ret);
+void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value);
 
 // ---- kernels.c ----
 
-#define PLM_VK_SPEC_MAX 6
+#define PLM_VK_SPEC_MAX          4
+#define PLM_VK_KERNEL_NAME_BYTES 48
+#define PLM_VK_TYPES             64    // enum plm_type is below
+#define PLM_VK_KERNEL_ROWS_MAX   64    // of the table
+#define PLM_VK_MATVEC_ROWS       8     // products of at most so many rows go through matrix-vector
+#define PLM_VK_GRID_MAX          65535 // workgroups per axis that every driver has
 
-// What runs one launch: module, specialisation and grid.
+// A kernel is a row of the table in kernels.c, built for a tensor type and specialised. Compared
+// and hashed by its bytes: there is no padding.
 struct plm_vk_kernel {
-    const char *shader; // name in shaders.h
-    uint32_t n_spec;
-    uint32_t spec[PLM_VK_SPEC_MAX]; // constant ids 0 ..
+    uint16_t row;
+    uint16_t type;                  // PLM_VK_TYPES: the module is of no type
+    uint32_t spec[PLM_VK_SPEC_MAX]; // constant ids 0 ..; 0 beyond those that the row has
 };
 struct plm_vk_grid {
     uint32_t x, y, z;
 };
-// variant: index among plm_vk_kernel_variants. UNSUPPORTED: no such kernel on this device.
-int plm_vk_kernel_of(const struct plm_vk_physical *physical, const struct plm_vk_opts *opts,
-                     enum plm_op op, const void *args, uint32_t variant, struct plm_vk_kernel *ret,
-                     struct plm_vk_grid *ret_grid);
+
+// What a device runs: the table, less what its driver, its options or this build lack.
+struct plm_vk_kernels {
+    bool f16_math;
+    int16_t shader[PLM_VK_KERNEL_ROWS_MAX][PLM_VK_TYPES + 1]; // index in plm_vk_shaders, or -1
+};
+void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math);
+
+// The index-th kernel that runs op with these arguments, the preferred one first; all have the same
+// bits. UNSUPPORTED: there is none.
+int plm_vk_kernel_of(const struct plm_vk_kernels *kernels, enum plm_op op, const void *args,
+                     uint32_t index, struct plm_vk_kernel *ret);
+struct plm_vk_grid plm_vk_kernel_grid(const struct plm_vk_kernel *kernel, const void *args);
+// Calls visit for every kernel that the needs name, until it fails.
+int plm_vk_kernels_each(const struct plm_vk_kernels *kernels, const struct plm_kernel_needs *needs,
+                        int (*visit)(void *ctx, const struct plm_vk_kernel *kernel), void *ctx);
+// The op that it runs; how many constants it has; the subgroup size that it asks for, or 0.
+enum plm_op plm_vk_kernel_op(const struct plm_vk_kernel *kernel);
+uint32_t plm_vk_kernel_specs(const struct plm_vk_kernel *kernel);
+uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel);
+// What tells it from the other variants of its op ("rows 2"); static text.
+const char *plm_vk_kernel_variant(const struct plm_vk_kernel *kernel);
+// For messages: "matmul-vec-q4_0".
+void plm_vk_kernel_name(const struct plm_vk_kernel *kernel, char ret[PLM_VK_KERNEL_NAME_BYTES]);
+
+// ---- variants.c ----
+
+// Half of it is used, so that a search ends soon. A model has some ten different products, each in
+// three ranges of rows.
+#define PLM_VK_CHOICES 256
+
+struct plm_vk_choices {
+    uint32_t n;
+    struct {
+        uint64_t key; // 0: free
+        uint32_t index;
+    } slots[PLM_VK_CHOICES];
+};
+// The entries variants, variant_name and choose of struct plm_backend.
+uint32_t plm_vk_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
+                         char name[PLM_TUNING_NAME_BYTES]);
+const char *plm_vk_variant_name(const struct plm_backend_device *dev, enum plm_op op,
+                                uint32_t index);
+int plm_vk_choose(struct plm_backend_device *dev, enum plm_op op, const void *args, uint32_t index);
+// What was chosen for these arguments, 0 where nothing was.
+uint32_t plm_vk_chosen(const struct plm_vk_choices *choices, enum plm_op op, const void *args);
+
+// ---- split.c ----
+
+// What a dispatch costs, in bytes of memory traffic or what takes as long.
+uint64_t plm_vk_work(enum plm_op op, const void *args);
 
 // ---- pipelines.c ----
 
+struct plm_vk_pipelines {
+    struct plm_vk_kernels kernels;
+    struct plm_vk_choices choices;
+    VkPipelineLayout layout;
+    VkPipelineCache cache;
+    uint32_t n, n_slots; // slots: a power of two, at most half of it used
+    struct plm_vk_pipeline {
+        struct plm_vk_kernel kernel;
+        VkPipeline handle; // VK_NULL_HANDLE: free
+    } * slots;
+};
+
 int plm_vk_pipelines_create(struct plm_backend_device *dev, struct plm_vk_pipelines **ret,
                             struct plm_error *err);
+// NULL is allowed.
 void plm_vk_pipelines_destroy(struct plm_backend_device *dev, struct plm_vk_pipelines *pipelines);
-// Makes and runs every kernel that the needs name; then writes the cache file, if one is named.
-int plm_vk_pipelines_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
-                             struct plm_error *err);
-// NULL: not among those of the warm-up.
+// Makes every pipeline that the needs name and that is not there yet.
+int plm_vk_pipelines_make(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                          struct plm_error *err);
+// VK_NULL_HANDLE: not among those of the warm-up.
 VkPipeline plm_vk_pipeline_find(const struct plm_vk_pipelines *pipelines,
                                 const struct plm_vk_kernel *kernel);
-VkPipelineLayout plm_vk_pipeline_layout(const struct plm_vk_pipelines *pipelines);
+
+// ---- cache.c ----
+
+// Fills a new pipeline cache from opts.cache_path where that file fits this driver; what is wrong
+// with it is said in the log.
+int plm_vk_cache_open(struct plm_backend_device *dev, VkPipelineCache *ret, struct plm_error *err);
+// Writes it there. A failure is said in the log.
+void plm_vk_cache_save(struct plm_backend_device *dev, VkPipelineCache cache);
+
+// ---- warm.c ----
+
+// The entry warm_up of struct plm_backend.
+int plm_vk_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                   struct plm_error *err);
 
 // ---- list.c ----
 
+// What the list did, for tests.
+struct plm_vk_list_counters {
+    uint64_t recorded; // lists
+    uint64_t repeated; // submits of a list that was recorded already
+    uint64_t parts;    // batches that went to the queue
+};
+
 int plm_vk_list_create(struct plm_backend_device *dev, uint32_t max_dispatches,
                        struct plm_vk_list **ret, struct plm_error *err);
+// Nothing is in flight. NULL is allowed.
 void plm_vk_list_destroy(struct plm_backend_device *dev, struct plm_vk_list *list);
 int plm_vk_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units, const void *args,
                   size_t args_bytes);
+// Appends a kernel of the caller's choice.
+int plm_vk_append(struct plm_backend_device *dev, const struct plm_vk_kernel *kernel,
+                  const void *args, size_t args_bytes);
 int plm_vk_barrier(struct plm_backend_device *dev);
 int plm_vk_submit(struct plm_backend_device *dev, uint64_t *ret_value);
 void plm_vk_discard(struct plm_backend_device *dev);
 int plm_vk_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
 // Records the longest list once, so that command pools have grown before anything is measured.
 int plm_vk_list_warm_up(struct plm_backend_device *dev);
+void plm_vk_list_counters(const struct plm_backend_device *dev, struct plm_vk_list_counters *ret);
 
 #endif
