@@ -135,6 +135,7 @@ struct plm_weight_layout {
 struct plm_kernel_needs {
     uint64_t weight_types; // 1 << enum plm_type of each matrix there is
     uint64_t kv_types;     // 1 << enum plm_type of each KV group
+    uint64_t head_groups;  // 1 << query heads that share a KV head (63: as many or more)
     bool float_acts;       // products of PLM_ACT_F32 also with types that have 8-bit ones
 };
 

@@ -115,6 +115,8 @@ void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret
     plm_each_weight((struct plm_model *)(uintptr_t)model, add_type, &ret->weight_types);
     for (uint32_t i = 0; i < model->facts.n_groups; i++)
         ret->kv_types |= UINT64_C(1) << model->facts.groups[i].type;
+    const uint32_t group = model->hp.n_head / model->hp.n_kv_head;
+    ret->head_groups = UINT64_C(1) << (group < 63 ? group : 63);
 }
 
 static int wants_f32(void *ctx, struct plm_weight *weight)

@@ -108,7 +108,7 @@ int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret
         return 1;
     }
     const struct plm_kernel_needs all = {
-        .weight_types = UINT64_MAX, .kv_types = UINT64_MAX, .float_acts = true};
+        .weight_types = UINT64_MAX, .kv_types = UINT64_MAX, .head_groups = UINT64_MAX, .float_acts = true};
     if (d->backend->alloc(d->dev, PLM_SLAB_DEVICE, SLAB_BYTES, NULL, &d->slab) != PLM_OK ||
         d->backend->warm_up(d->dev, &all, &err) != PLM_OK) {
         printf("FAIL %s: no slab, or no warm-up: %s\n", name, err.msg);

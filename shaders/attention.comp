@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention and attention_split: causal attention over paged K and V. A workgroup answers for a tile
+// of ROWS rows and HEADS query heads of one KV head, whose K and V they share: its queries. Splits of
+// PLM_ATTN_SPLIT_TOKENS are each begun from scratch; attention merges them as attention_merge does,
+// attention_split (PLM_SPLIT defined) leaves them in memory, a workgroup each.
+//
+// Grid: x = ceil(rows / ROWS), y = kv_heads * ceil(heads / kv_heads / HEADS), z = 1 or splits.
+// A result depends on its query, its position and the cached rows alone: scores are sums in ascending
+// dimension; tokens t, t + 16, ... of a split are one of 16 lanes of its sum, added in pairs; outputs
+// are sums over tokens p, p + parts, ... in ascending order, the parts then added in ascending order,
+// parts being what head_dim leaves of the workgroup.
+#version 460
+#include "shaders/lib/base.glsl"
+#include "shaders/lib/splits.glsl"
+#extension GL_EXT_control_flow_attributes : require
+
+#define GROUP    128
+#define TOKENS   PLM_ATTN_SPLIT_TOKENS // two per invocation
+#define BLOCKS   (TOKENS / PLM_KV_BLOCK_TOKENS)
+#define DIM_MAX  256
+#define LOWEST   uintBitsToFloat(0xff800000u) // -infinity
+
+layout(local_size_x = GROUP) in;
+layout(constant_id = 0) const uint HEADS = 1;
+layout(constant_id = 1) const uint ROWS = 1;
+const uint QUERIES = HEADS * ROWS; // query i is head i % HEADS of row i / HEADS
+
+#ifdef PLM_SPLIT
+PLM_ARGS(plm_attention_split_args);
+#else
+PLM_ARGS(plm_attention_args);
+#endif
+
+#ifdef PLM_KV_F32
+#define ELEM 4
+vec2 load_pair(uint64_t address)
+{
+    return plm_vec2_at(address).v;
+}
+#else
+#define ELEM 2
+vec2 load_pair(uint64_t address)
+{
+    return unpackHalf2x16(plm_u32_at(address).v);
+}
+#endif
+
+shared vec4 query[QUERIES * (DIM_MAX / 4)];
+shared float weight[QUERIES * TOKENS]; // scores, then exp(score - top); then parts of the outputs
+shared float lanes[QUERIES * 16];
+shared float tops[QUERIES];
+shared float sums[QUERIES];
+shared uint64_t blocks[BLOCKS]; // of this KV head in the split: where its K begins
+
+// The tile.
+uint row0, rows, head0, heads, kv_head;
+// Rows of a run belong to one sequence; tokens that each query sees, 0 outside the run.
+uint seen[QUERIES];
+uint longest;
+
+void load_queries()
+{
+    const uint quads = a.head_dim / 4;
+    for (uint i = gl_LocalInvocationIndex; i < QUERIES * quads; i += GROUP) {
+        uint q = i / quads, row = q / HEADS, head = q % HEADS;
+        vec4 v = vec4(0);
+        if (row < rows && head < heads) {
+            uint64_t at = a.q + (uint64_t(row0 + row) * a.ld_q + (head0 + head) * a.head_dim +
+                                 i % quads * 4u) * 4ul;
+            [[unroll]] for (uint e = 0; e < 4; e++)
+                v[e] = plm_f32_at(at + e * 4u).v;
+        }
+        query[q * (DIM_MAX / 4) + i % quads] = v;
+    }
+}
+
+// Scores of two neighbouring tokens of this invocation, for all queries.
+void score(uint first)
+{
+    const uint j = gl_LocalInvocationIndex * 2;
+    precise vec2 dot[QUERIES];
+    [[unroll]] for (uint q = 0; q < QUERIES; q++)
+        dot[q] = vec2(0);
+    if (first + j < longest) {
+        uint64_t at = blocks[j / PLM_KV_BLOCK_TOKENS] + (j % PLM_KV_BLOCK_TOKENS) * ELEM;
+        for (uint d = 0; d < a.head_dim; d += 4, at += 4 * PLM_KV_BLOCK_TOKENS * ELEM) {
+            vec2 k[4];
+            [[unroll]] for (uint i = 0; i < 4; i++)
+                k[i] = load_pair(at + i * (PLM_KV_BLOCK_TOKENS * ELEM));
+            [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+                vec4 x = query[q * (DIM_MAX / 4) + d / 4];
+                [[unroll]] for (uint i = 0; i < 4; i++)
+                    dot[q] = fma(vec2(x[i]), k[i], dot[q]);
+            }
+        }
+    }
+    [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+        weight[q * TOKENS + j] = first + j < seen[q] ? dot[q].x * a.scale : LOWEST;
+        weight[q * TOKENS + j + 1] = first + j + 1 < seen[q] ? dot[q].y * a.scale : LOWEST;
+    }
+}
+
+// Largest score of each query, weights of its tokens, and their sum.
+void weigh()
+{
+    for (uint i = gl_LocalInvocationIndex; i < QUERIES * 16; i += GROUP) {
+        float top = LOWEST;
+        for (uint j = i % 16; j < TOKENS; j += 16) {
+            float s = weight[i / 16 * TOKENS + j];
+            top = s > top ? s : top;
+        }
+        lanes[i] = top;
+    }
+    barrier();
+    for (uint q = gl_LocalInvocationIndex; q < QUERIES; q += GROUP) {
+        float top = LOWEST;
+        for (uint l = 0; l < 16; l++)
+            top = lanes[q * 16 + l] > top ? lanes[q * 16 + l] : top;
+        tops[q] = top;
+    }
+    barrier();
+    for (uint i = gl_LocalInvocationIndex; i < QUERIES * 16; i += GROUP) {
+        precise float sum = 0;
+        for (uint j = i % 16; j < TOKENS; j += 16) {
+            float s = weight[i / 16 * TOKENS + j];
+            float w = s == LOWEST ? 0 : plm_exp(s - tops[i / 16]);
+            weight[i / 16 * TOKENS + j] = w;
+            sum += w;
+        }
+        lanes[i] = sum;
+    }
+    barrier();
+    for (uint q = gl_LocalInvocationIndex; q < QUERIES; q += GROUP) {
+        precise float pair[8];
+        [[unroll]] for (uint l = 0; l < 8; l++)
+            pair[l] = lanes[q * 16 + l] + lanes[q * 16 + l + 8];
+        [[unroll]] for (uint l = 0; l < 4; l++)
+            pair[l] = pair[l] + pair[l + 4];
+        sums[q] = (pair[0] + pair[2]) + (pair[1] + pair[3]);
+    }
+    barrier();
+}
+
+// Weighted sums of V over the split's tokens: invocation p * pairs + d has two outputs of part p.
+// In the end part 0 has them all.
+void gather(uint first, out vec2 ret[QUERIES])
+{
+    const uint pairs = a.head_dim / 2, parts = GROUP / pairs;
+    const uint part = gl_LocalInvocationIndex / pairs, pair = gl_LocalInvocationIndex % pairs;
+    const uint v_offset = (a.kv_heads * PLM_KV_BLOCK_TOKENS * a.head_dim + 2 * pair) * ELEM;
+    precise vec2 sum[QUERIES];
+    [[unroll]] for (uint q = 0; q < QUERIES; q++)
+        sum[q] = vec2(0);
+    const uint end = min(TOKENS, longest - first);
+    for (uint j = part; part < parts && j < end; j += parts) {
+        vec2 v = load_pair(blocks[j / PLM_KV_BLOCK_TOKENS] + v_offset +
+                           (j % PLM_KV_BLOCK_TOKENS) * a.head_dim * ELEM);
+        [[unroll]] for (uint q = 0; q < QUERIES; q++) // what a query does not see may be anything
+            if (first + j < seen[q])
+                sum[q] = fma(vec2(weight[q * TOKENS + j]), v, sum[q]);
+    }
+    barrier(); // all have read the weights
+    if (part > 0 && part < parts)
+        [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+            weight[(gl_LocalInvocationIndex * QUERIES + q) * 2] = sum[q].x;
+            weight[(gl_LocalInvocationIndex * QUERIES + q) * 2 + 1] = sum[q].y;
+        }
+    barrier();
+    for (uint p = 1; part == 0 && p < parts; p++)
+        [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+            uint at = ((p * pairs + pair) * QUERIES + q) * 2;
+            sum[q] += vec2(weight[at], weight[at + 1]);
+        }
+    [[unroll]] for (uint q = 0; q < QUERIES; q++)
+        ret[q] = sum[q];
+    barrier(); // before the next split's scores
+}
+
+// One split of the run's sequence: tops, sums and part 0's outputs.
+void attend(uint64_t table, uint split, out vec2 ret[QUERIES])
+{
+    const uint first = split * TOKENS;
+    const uint block = gl_LocalInvocationIndex;
+    if (block < BLOCKS && first + block * PLM_KV_BLOCK_TOKENS < longest)
+        blocks[block] = plm_u64_at(table + uint64_t(split * BLOCKS + block) * 8ul).v +
+                        a.layer_offset + kv_head * a.head_dim * PLM_KV_BLOCK_TOKENS * ELEM;
+    barrier();
+    score(first);
+    barrier();
+    weigh();
+    gather(first, ret);
+}
+
+// Whether this invocation holds outputs, and which: elements pair and pair + 1 of a head.
+bool holds_outputs()
+{
+    return gl_LocalInvocationIndex < a.head_dim / 2;
+}
+
+#ifdef PLM_SPLIT
+void run(uint64_t table)
+{
+    const uint split = gl_WorkGroupID.z;
+    if (split * TOKENS >= longest)
+        return;
+    vec2 o[QUERIES];
+    attend(table, split, o);
+    [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+        if (split * TOKENS >= seen[q] || q % HEADS >= heads)
+            continue;
+        uint64_t record = a.partial + ((uint64_t(row0 + q / HEADS) * a.heads + head0 + q % HEADS) *
+                                       a.splits + split) * (a.head_dim + 2u) * 4ul;
+        if (gl_LocalInvocationIndex == 0)
+            plm_vec2_at(record).v = vec2(tops[q], sums[q]);
+        if (holds_outputs())
+            plm_vec2_at(record + 8ul + gl_LocalInvocationIndex * 8ul).v = o[q];
+    }
+}
+#else
+void run(uint64_t table)
+{
+    float top[QUERIES], sum[QUERIES];
+    vec2 merged[QUERIES];
+    for (uint split = 0; split * TOKENS < longest; split++) {
+        vec2 o[QUERIES];
+        attend(table, split, o);
+        [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+            if (split == 0) {
+                top[q] = tops[q];
+                sum[q] = sums[q];
+                merged[q] = o[q];
+            } else if (split * TOKENS < seen[q]) {
+                vec2 factor = plm_merge_split(top[q], sum[q], tops[q], sums[q]);
+                merged[q] = vec2(plm_merge_output(merged[q].x, o[q].x, factor),
+                                 plm_merge_output(merged[q].y, o[q].y, factor));
+            }
+        }
+    }
+    [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+        if (seen[q] == 0 || q % HEADS >= heads || !holds_outputs())
+            continue;
+        uint64_t at = uint64_t(row0 + q / HEADS) * a.heads + head0 + q % HEADS;
+        plm_vec2_at(a.dst + (at * a.head_dim + gl_LocalInvocationIndex * 2u) * 4ul).v =
+            merged[q] / sum[q];
+    }
+}
+#endif
+
+void main()
+{
+    const uint group = a.heads / a.kv_heads, chunks = (group + HEADS - 1) / HEADS;
+    row0 = gl_WorkGroupID.x * ROWS;
+    rows = min(ROWS, a.rows - row0);
+    kv_head = gl_WorkGroupID.y / chunks;
+    head0 = kv_head * group + gl_WorkGroupID.y % chunks * HEADS;
+    heads = min(HEADS, (kv_head + 1) * group - head0);
+    load_queries();
+    // Rows of one sequence share what they read; a tile with several takes them in turn.
+    for (uint begin = 0, end; begin < rows; begin = end) {
+        uint seq = plm_u32_at(a.seq + (row0 + begin) * 4ul).v;
+        for (end = begin + 1; end < rows && plm_u32_at(a.seq + (row0 + end) * 4ul).v == seq;)
+            end++;
+        longest = 0;
+        [[unroll]] for (uint q = 0; q < QUERIES; q++) {
+            uint row = q / HEADS;
+            bool within = row >= begin && row < end;
+            seen[q] = within ? plm_u32_at(a.pos + (row0 + row) * 4ul).v + 1 : 0;
+            longest = max(longest, seen[q]);
+        }
+        run(a.tables + uint64_t(seq) * a.table_stride * 8ul);
+    }
+}
