@@ -90,7 +90,7 @@ void score(uint first)
             [[unroll]] for (uint q = 0; q < QUERIES; q++) {
                 vec4 x = query[q * (DIM_MAX / 4) + d / 4];
                 [[unroll]] for (uint i = 0; i < 4; i++)
-                    dot[q] = fma(vec2(x[i]), k[i], dot[q]);
+                    dot[q] = plm_fma(vec2(x[i]), k[i], dot[q]);
             }
         }
     }
@@ -157,7 +157,7 @@ void gather(uint first, out vec2 ret[QUERIES])
                            (j % PLM_KV_BLOCK_TOKENS) * a.head_dim * ELEM);
         [[unroll]] for (uint q = 0; q < QUERIES; q++) // what a query does not see may be anything
             if (first + j < seen[q])
-                sum[q] = fma(vec2(weight[q * TOKENS + j]), v, sum[q]);
+                sum[q] = plm_fma(vec2(weight[q * TOKENS + j]), v, sum[q]);
     }
     barrier(); // all have read the weights
     if (part > 0 && part < parts)

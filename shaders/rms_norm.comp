@@ -2,6 +2,7 @@
 // rms_norm: one workgroup per row. Invocation t owns elements 4t .. 4t+3 of every piece and adds
 // their squares in ascending order; the 256 sums are added by plm_group_sum.
 #version 460
+#include "shaders/lib/float.glsl"
 #include "shaders/lib/q8.glsl"
 #include "shaders/lib/sum.glsl"
 
@@ -25,7 +26,7 @@ void main()
             plm_store4(a.x + row, i, a.n, wide, x);
         }
         for (uint c = 0u; c < 4u; c++)
-            squares = fma(x[c], x[c], squares);
+            squares = plm_fma(x[c], x[c], squares);
     }
     precise float mean = plm_group_sum(squares) / float(a.n);
     precise float factor = 1.0 / sqrt(mean + a.eps);

@@ -18,6 +18,10 @@ enum plm_vk_needs {
     PLM_VK_NEEDS_COOPMAT_F16 = 16, // VK_KHR_cooperative_matrix with an f16 x f16 -> f32 shape
 };
 
+// Specialisation constant of every module, a bool, off by default: fma() is one operation with one
+// rounding on this driver (shaders/lib/float.glsl). llvmpipe's is not.
+#define PLM_VK_SPEC_FUSED 100
+
 struct plm_vk_shader {
     const char *name;
     const uint32_t *words; // aligned as SPIR-V wants it

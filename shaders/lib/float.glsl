@@ -7,6 +7,25 @@
 
 #include "shaders/lib/base.glsl"
 
+// Whether fma() is one operation with one rounding. Where it is not, a driver may take it apart and
+// reorder what is left (Mesa does on llvmpipe: exp lost two digits so), and no decoration forbids
+// that. So nothing calls fma() itself. The host sets this constant for drivers that fuse.
+#define PLM_SPEC_FUSED 100
+layout(constant_id = PLM_SPEC_FUSED) const bool plm_fused = false;
+
+#define PLM_FMA(type)                                                                              \
+    type plm_fma(type x, type y, type z)                                                           \
+    {                                                                                              \
+        if (plm_fused)                                                                             \
+            return fma(x, y, z);                                                                   \
+        precise type product = x * y;                                                              \
+        precise type sum = product + z;                                                            \
+        return sum;                                                                                \
+    }
+PLM_FMA(float)
+PLM_FMA(vec2)
+PLM_FMA(vec4)
+
 // float32 of the half with these bits; NaNs become quiet.
 float plm_f16_to_f32(uint h)
 {
@@ -49,16 +68,16 @@ float plm_exp(float x)
     x = x < -87.0 ? -87.0 : x;
     x = x > 88.0 ? 88.0 : x;
     const float magic = 12582912.0; // 1.5 * 2^23: the sum's low bits are the rounded integer
-    precise float t = fma(x, uintBitsToFloat(0x3fb8aa3bu), magic); // log2(e)
+    precise float t = plm_fma(x, uintBitsToFloat(0x3fb8aa3bu), magic); // log2(e)
     precise float n = t - magic;
-    precise float r = fma(n, -uintBitsToFloat(0x3f317200u), x); // ln(2), upper bits
-    r = fma(n, -uintBitsToFloat(0x35bfbe8eu), r);               // and what they lack
-    precise float p = fma(r, uintBitsToFloat(0x3ab511e6u), uintBitsToFloat(0x3c091d10u));
-    p = fma(r, p, uintBitsToFloat(0x3d2aac79u));
-    p = fma(r, p, uintBitsToFloat(0x3e2aaa49u));
-    p = fma(r, p, uintBitsToFloat(0x3efffffeu));
+    precise float r = plm_fma(n, -uintBitsToFloat(0x3f317200u), x); // ln(2), upper bits
+    r = plm_fma(n, -uintBitsToFloat(0x35bfbe8eu), r);               // and what they lack
+    precise float p = plm_fma(r, uintBitsToFloat(0x3ab511e6u), uintBitsToFloat(0x3c091d10u));
+    p = plm_fma(r, p, uintBitsToFloat(0x3d2aac79u));
+    p = plm_fma(r, p, uintBitsToFloat(0x3e2aaa49u));
+    p = plm_fma(r, p, uintBitsToFloat(0x3efffffeu));
     precise float r2 = r * r;
-    p = fma(r2, p, r) + 1.0;
+    p = plm_fma(r2, p, r) + 1.0;
     precise float y = p * uintBitsToFloat((floatBitsToUint(t) << 23) + 0x3f800000u);
     return y;
 }

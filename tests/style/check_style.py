@@ -76,6 +76,15 @@ def includes(name, text, breaches):
             breaches.append(f"{name}:{number}: may not include {found.group(1)}")
 
 
+def fused(name, text, breaches):
+    """A driver may take fma() apart and reorder it; plm_fma keeps one order on every driver."""
+    if not name.startswith("shaders/") or name == "shaders/lib/float.glsl":
+        return
+    for number, line in enumerate(code_lines(text), 1):
+        if re.search(CALL.format("fma"), line):
+            breaches.append(f"{name}:{number}: shaders call plm_fma(), not fma()")
+
+
 def calls(name, text, breaches):
     if not name.startswith(("core/", "backends/")):
         return
@@ -124,6 +133,7 @@ def main():
                 breaches.append(f"{name}:{number}: unfinished work belongs into an issue")
         includes(name, text, breaches)
         calls(name, text, breaches)
+        fused(name, text, breaches)
     print("\n".join(breaches) or f"{len(files)} files keep the rules")
     return 1 if breaches or not files else 0
 
