@@ -34,20 +34,22 @@
 #define PLM_VK_INSTANCE(X)                                                                         \
     X(DestroyInstance)                                                                             \
     X(EnumeratePhysicalDevices)                                                                    \
-    X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2)                                  \
-        X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties2)           \
-            X(EnumerateDeviceExtensionProperties) X(CreateDevice) X(GetDeviceProcAddr)
+    X(GetPhysicalDeviceProperties2)                                                                \
+    X(GetPhysicalDeviceFeatures2) X(GetPhysicalDeviceMemoryProperties2)                            \
+        X(GetPhysicalDeviceQueueFamilyProperties2) X(EnumerateDeviceExtensionProperties)           \
+            X(CreateDevice) X(GetDeviceProcAddr)
 #define PLM_VK_DEVICE(X)                                                                           \
     X(DestroyDevice)                                                                               \
     X(GetDeviceQueue)                                                                              \
-    X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer)                  \
-        X(GetBufferMemoryRequirements2) X(BindBufferMemory2) X(GetBufferDeviceAddress)             \
-            X(CreateSemaphore) X(DestroySemaphore) X(WaitSemaphores) X(GetSemaphoreCounterValue)   \
-                X(CreateCommandPool) X(DestroyCommandPool) X(ResetCommandPool)                     \
-                    X(AllocateCommandBuffers) X(BeginCommandBuffer) X(EndCommandBuffer)            \
-                        X(CmdBindPipeline) X(CmdPushConstants) X(CmdDispatchBase)                  \
-                            X(CmdPipelineBarrier2) X(CmdCopyBuffer2) X(QueueSubmit2)               \
-                                X(DeviceWaitIdle) X(CreateShaderModule) X(DestroyShaderModule)     \
+    X(AllocateMemory)                                                                              \
+    X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements2)    \
+        X(BindBufferMemory2) X(GetBufferDeviceAddress) X(CreateSemaphore) X(DestroySemaphore)      \
+            X(WaitSemaphores) X(GetSemaphoreCounterValue) X(CreateCommandPool)                     \
+                X(DestroyCommandPool) X(ResetCommandPool) X(AllocateCommandBuffers)                \
+                    X(BeginCommandBuffer) X(EndCommandBuffer) X(CmdBindPipeline)                   \
+                        X(CmdPushConstants) X(CmdDispatchBase) X(CmdPipelineBarrier2)              \
+                            X(CmdCopyBuffer2) X(QueueSubmit2) X(DeviceWaitIdle)                    \
+                                X(CreateShaderModule) X(DestroyShaderModule)                       \
                                     X(CreatePipelineLayout) X(DestroyPipelineLayout)               \
                                         X(CreateComputePipelines) X(DestroyPipeline)               \
                                             X(CreatePipelineCache) X(DestroyPipelineCache)         \
@@ -107,7 +109,7 @@ struct plm_vk_physical {
     VkPhysicalDevice handle;
     char name[64];
     char uuid[40];
-    uint32_t vendor_id;
+    uint32_t vendor_id, device_id, driver_version;
     VkPhysicalDeviceType type;
     VkDriverId driver_id;
     uint32_t queue_family;  // with compute; of those the one with the fewest other uses
@@ -228,6 +230,9 @@ int plm_vk_kernels_each(const struct plm_vk_kernels *kernels, const struct plm_k
 enum plm_op plm_vk_kernel_op(const struct plm_vk_kernel *kernel);
 uint32_t plm_vk_kernel_specs(const struct plm_vk_kernel *kernel);
 uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel);
+// The fewest rows that it runs; the activations that it reads.
+uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel);
+enum plm_act plm_vk_kernel_act(const struct plm_vk_kernel *kernel);
 // What tells it from the other variants of its op ("rows 2"); static text.
 const char *plm_vk_kernel_variant(const struct plm_vk_kernel *kernel);
 // For messages: "matmul-vec-q4_0".
@@ -259,6 +264,39 @@ uint32_t plm_vk_chosen(const struct plm_vk_choices *choices, enum plm_op op, con
 
 // What a dispatch costs, in bytes of memory traffic or what takes as long.
 uint64_t plm_vk_work(enum plm_op op, const void *args);
+
+// How much work a watchdog of limit_ms (0: there is none) lets into one part of a list.
+struct plm_vk_pace {
+    uint32_t limit_ms;
+    bool measured;
+    uint64_t rate; // work per ms: the slowest list so far
+};
+void plm_vk_pace_init(struct plm_vk_pace *pace, uint32_t limit_ms);
+uint64_t plm_vk_pace_limit(const struct plm_vk_pace *pace);
+// A list of so much work took so long.
+void plm_vk_pace_learn(struct plm_vk_pace *pace, uint64_t work, uint32_t dispatches,
+                       int64_t elapsed_ns);
+// Parts that a list of so many dispatches may need.
+uint32_t plm_vk_parts(uint32_t limit_ms, uint32_t max_dispatches);
+// Most dispatches of one part.
+uint32_t plm_vk_part_dispatches(uint32_t limit_ms, uint32_t max_dispatches);
+
+// A list being cut: starts with its limit and zeros; returns the part that the next piece is in.
+struct plm_vk_cut {
+    uint64_t limit;
+    uint64_t work; // of the last part
+    uint32_t n;    // pieces of the last part
+    uint32_t n_parts;
+};
+uint32_t plm_vk_cut_add(struct plm_vk_cut *cut, uint64_t work);
+
+// A dispatch longer than the limit is cut over its grid.
+struct plm_vk_piece {
+    uint32_t index;
+    struct plm_vk_grid base, size;
+};
+uint32_t plm_vk_pieces(uint64_t limit, uint64_t work, struct plm_vk_grid grid);
+struct plm_vk_piece plm_vk_piece(struct plm_vk_grid grid, uint32_t pieces, uint32_t index);
 
 // ---- pipelines.c ----
 
