@@ -4,7 +4,8 @@
 //   instance.c   the instance; physical devices, described and judged (what is missing, by name)
 //   select.c     "vulkan:WHICH,key=value": which device, and how it is to be used
 //   open.c       device, queue, timeline; capabilities
-//   memory.c     memory types by role, slabs, what is free
+//   types.c      memory types by role: pure
+//   memory.c     slabs, what is free
 //   staging.c    rings for memory that the host does not see; copies
 //   kernels.c    from an op's arguments to the kernel that runs it and its grid: pure
 //   variants.c   which of several kernels of the same bits an op runs: pure but for the choices
@@ -24,38 +25,35 @@
 #define VK_NO_PROTOTYPES
 #include <vulkan/vulkan_core.h>
 
+#include "backends/hostmem/hostmem.h"
 #include "core/backend.h"
 
 // ---- loader.c ----
 
 // Entry points by who resolves them: X(name) without the vk.
-#define PLM_VK_GLOBAL(X)                                                                           \
+// clang-format off
+#define PLM_VK_GLOBAL(X) \
     X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
-#define PLM_VK_INSTANCE(X)                                                                         \
-    X(DestroyInstance)                                                                             \
-    X(EnumeratePhysicalDevices)                                                                    \
-    X(GetPhysicalDeviceProperties2)                                                                \
-    X(GetPhysicalDeviceFeatures2) X(GetPhysicalDeviceMemoryProperties2)                            \
-        X(GetPhysicalDeviceQueueFamilyProperties2) X(EnumerateDeviceExtensionProperties)           \
-            X(CreateDevice) X(GetDeviceProcAddr)
-#define PLM_VK_DEVICE(X)                                                                           \
-    X(DestroyDevice)                                                                               \
-    X(GetDeviceQueue)                                                                              \
-    X(AllocateMemory)                                                                              \
-    X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements2)    \
-        X(BindBufferMemory2) X(GetBufferDeviceAddress) X(CreateSemaphore) X(DestroySemaphore)      \
-            X(WaitSemaphores) X(GetSemaphoreCounterValue) X(CreateCommandPool)                     \
-                X(DestroyCommandPool) X(ResetCommandPool) X(AllocateCommandBuffers)                \
-                    X(BeginCommandBuffer) X(EndCommandBuffer) X(CmdBindPipeline)                   \
-                        X(CmdPushConstants) X(CmdDispatchBase) X(CmdPipelineBarrier2)              \
-                            X(CmdCopyBuffer2) X(QueueSubmit2) X(DeviceWaitIdle)                    \
-                                X(CreateShaderModule) X(DestroyShaderModule)                       \
-                                    X(CreatePipelineLayout) X(DestroyPipelineLayout)               \
-                                        X(CreateComputePipelines) X(DestroyPipeline)               \
-                                            X(CreatePipelineCache) X(DestroyPipelineCache)         \
-                                                X(GetPipelineCacheData)
+#define PLM_VK_INSTANCE(X) \
+    X(DestroyInstance) X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) \
+    X(GetPhysicalDeviceFeatures2) X(GetPhysicalDeviceMemoryProperties2) \
+    X(GetPhysicalDeviceQueueFamilyProperties2) X(EnumerateDeviceExtensionProperties) \
+    X(CreateDevice) X(GetDeviceProcAddr)
+#define PLM_VK_DEVICE(X) \
+    X(DestroyDevice) X(GetDeviceQueue) X(AllocateMemory) X(FreeMemory) X(MapMemory) \
+    X(CreateBuffer) X(DestroyBuffer) X(GetBufferMemoryRequirements2) \
+    X(GetDeviceBufferMemoryRequirements) X(BindBufferMemory2) X(GetBufferDeviceAddress) \
+    X(CreateSemaphore) X(DestroySemaphore) X(WaitSemaphores) X(GetSemaphoreCounterValue) \
+    X(CreateCommandPool) X(DestroyCommandPool) X(ResetCommandPool) X(AllocateCommandBuffers) \
+    X(BeginCommandBuffer) X(EndCommandBuffer) X(CmdBindPipeline) X(CmdPushConstants) \
+    X(CmdDispatchBase) X(CmdPipelineBarrier2) X(CmdCopyBuffer2) X(QueueSubmit2) \
+    X(DeviceWaitIdle) X(CreateShaderModule) X(DestroyShaderModule) X(CreatePipelineLayout) \
+    X(DestroyPipelineLayout) X(CreateComputePipelines) X(DestroyPipeline) X(CreatePipelineCache) \
+    X(DestroyPipelineCache) X(GetPipelineCacheData)
 // Absent without their extensions.
-#define PLM_VK_OPTIONAL(X) X(GetMemoryHostPointerPropertiesEXT) X(QueueInsertDebugUtilsLabelEXT)
+#define PLM_VK_OPTIONAL(X) \
+    X(GetMemoryHostPointerPropertiesEXT) X(QueueInsertDebugUtilsLabelEXT)
+// clang-format on
 
 struct plm_vk_fns {
     PFN_vkGetInstanceProcAddr GetInstanceProcAddr;
@@ -67,6 +65,15 @@ struct plm_vk_fns {
 #undef X
 };
 
+extern const char *const plm_vk_loader_names[]; // tried in this order; ended by NULL
+
+// Opens the first of the names that is there and resolves the global functions. NOT_FOUND: none.
+int plm_vk_loader_open(const char *const *names, void **ret_library, struct plm_vk_fns *ret,
+                       struct plm_error *err);
+void plm_vk_loader_close(void *library);
+
+// ---- instance.c ----
+
 // An opened loader and instance. Where one cannot be had, the error says what is missing.
 struct plm_vk_instance {
     void *library;
@@ -77,6 +84,33 @@ struct plm_vk_instance {
 
 int plm_vk_instance_open(struct plm_vk_instance *ret, struct plm_error *err);
 void plm_vk_instance_close(struct plm_vk_instance *instance);
+// Resolve the functions of an instance and of a device (loader.c).
+int plm_vk_instance_functions(struct plm_vk_instance *instance, struct plm_error *err);
+int plm_vk_device_functions(struct plm_vk_fns *vk, VkDevice device, struct plm_error *err);
+bool plm_vk_has_extension(const VkExtensionProperties *list, uint32_t n, const char *name);
+
+// Features that every device must have, all of them enabled: X(part of struct plm_vk_features,
+// name).
+#define PLM_VK_FEATURES(X)                                                                         \
+    X(core.features, shaderInt16)                                                                  \
+    X(core.features, shaderInt64)                                                                  \
+    X(v11, storageBuffer16BitAccess)                                                               \
+    X(v12, storageBuffer8BitAccess)                                                                \
+    X(v12, shaderInt8)                                                                             \
+    X(v12, scalarBlockLayout)                                                                      \
+    X(v12, timelineSemaphore)                                                                      \
+    X(v12, bufferDeviceAddress)                                                                    \
+    X(v13, synchronization2)                                                                       \
+    X(v13, maintenance4)
+
+struct plm_vk_features {
+    VkPhysicalDeviceFeatures2 core;
+    VkPhysicalDeviceVulkan11Features v11;
+    VkPhysicalDeviceVulkan12Features v12;
+    VkPhysicalDeviceVulkan13Features v13;
+};
+// Zeroed and linked, to be asked with or enabled; it must not be moved afterwards.
+void plm_vk_features_chain(struct plm_vk_features *ret);
 
 // ---- select.c ----
 
@@ -102,7 +136,23 @@ struct plm_vk_opts {
 void plm_vk_opts_defaults(struct plm_vk_opts *ret);
 int plm_vk_opts_parse(const char *text, struct plm_vk_opts *ret, struct plm_error *err);
 
-// ---- instance.c ----
+// ---- memory types (types.c) ----
+
+// Memory types by role.
+struct plm_vk_types {
+    uint32_t heap;    // that slabs come from
+    uint32_t slab;    // DEVICE and ELASTIC
+    bool slab_cached; // the host sees slabs, and reads them through its caches
+    uint32_t pinned;  // PINNED and rings: host memory
+};
+// allowed: mask of the types that buffers may lie in; unified: the device's memory is the host's.
+// False: no heap for slabs, or no memory that the host can write.
+bool plm_vk_choose_types(const VkPhysicalDeviceMemoryProperties *memory, uint32_t allowed,
+                         bool unified, struct plm_vk_types *ret);
+
+// ---- instance.c: physical devices ----
+
+#define PLM_VK_DEVICES_MAX 16 // more than any one machine has
 
 // A physical device as far as it matters before it is opened.
 struct plm_vk_physical {
@@ -119,20 +169,26 @@ struct plm_vk_physical {
     uint64_t max_allocation_bytes; // maxMemoryAllocationSize
     uint64_t max_buffer_bytes;
     VkPhysicalDeviceMemoryProperties memory;
+    struct plm_vk_types types;
     uint64_t heap_bytes;                             // of the heap that slabs come from
+    bool unified;                                    // integrated or CPU: its memory is the host's
     uint32_t needs_met;                              // mask of PLM_VK_NEEDS_x of shaders.h
     bool memory_budget, overallocation, host_import; // extensions
     uint8_t cache_uuid[VK_UUID_SIZE];
 };
 
-// Fills ret (at most cap) and the number there are. missing of each device that cannot be used says
-// what, all of it by name; NULL where the device can be used.
+// missing: what a device that cannot be used lacks, all of it by name; "" where it can be used.
 struct plm_vk_judged {
     struct plm_vk_physical physical;
     char missing[512];
 };
+// The caller frees *ret. Usable devices come first, GPUs before CPU drivers. NOT_FOUND: no driver.
 int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host *host,
                          struct plm_vk_judged **ret, uint32_t *ret_n, struct plm_error *err);
+
+// The device that the options name (select.c). NOT_FOUND: the error lists what there is.
+int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,
+                  uint32_t *ret, struct plm_error *err);
 
 // ---- open.c ----
 
@@ -141,6 +197,13 @@ int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host
 struct plm_vk_pipelines; // pipelines.c
 struct plm_vk_list;      // list.c
 struct plm_vk_staging;   // staging.c
+
+// Live slabs by address, for copies.
+struct plm_vk_slab;
+struct plm_vk_slabs {
+    struct plm_vk_slab **at;
+    size_t n, cap;
+};
 
 struct plm_backend_device {
     struct plm_host *host;
@@ -154,18 +217,26 @@ struct plm_backend_device {
     VkDevice handle;
     VkQueue queue;
     VkSemaphore timeline;
-    uint64_t value;                // of the timeline, as last submitted
-    uint32_t slab_type, ring_type; // memory types of slabs and of rings
-    bool unified;                  // integrated or CPU: its memory is the host's
-    _Atomic uint64_t taken_bytes;  // in slabs and rings: our own account of the slabs' heap
+    uint64_t value;               // of the timeline, as last submitted
+    bool slabs_mapped;            // slabs are seen by the host; there are no rings
+    struct plm_hostmem machine;   // where unified
+    _Atomic uint64_t taken_bytes; // in slabs and rings: our own account of the slabs' heap
     atomic_bool lost;
+    struct plm_vk_slabs slabs;
     struct plm_vk_staging *staging;
     struct plm_vk_pipelines *pipelines;
     struct plm_vk_list *list;
 };
 
+int plm_vk_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
+                struct plm_error *err);
+void plm_vk_close(struct plm_backend_device *dev);
 // Maps a result to a status; DEVICE_LOST becomes sticky.
 int plm_vk_status(struct plm_backend_device *dev, VkResult result);
+int plm_vk_timeline_create(struct plm_backend_device *dev, VkSemaphore *ret);
+// PLM_OK, TIMEOUT, LOST; timeout_ns < 0: no limit.
+int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value,
+                         int64_t timeout_ns);
 
 // ---- memory.c ----
 
@@ -173,21 +244,48 @@ int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64
                  void *import_ptr, struct plm_slab *ret);
 void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab);
 int plm_vk_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
-// The buffer that an address lies in, and the offset there, for copies. False: in no slab.
-bool plm_vk_find_buffer(const struct plm_backend_device *dev, uint64_t addr, VkBuffer *ret,
-                        uint64_t *ret_offset, void **ret_host);
+// The buffer that slabs and rings are.
+VkBufferCreateInfo plm_vk_buffer_info(uint64_t bytes);
+
+// What is known of the slabs' heap; budget and usage are as the driver says, unbelieved.
+struct plm_vk_heap {
+    uint64_t bytes;
+    bool has_budget; // VK_EXT_memory_budget
+    uint64_t budget, usage;
+    uint64_t own; // taken by us, as we count
+};
+// A reading of it, bounded by what can be.
+void plm_vk_read_heap(const struct plm_vk_heap *heap, struct plm_mem_info *ret);
+// Of a device in the host's memory: bounds the reading by the machine's; of a CPU driver the use is
+// that of the process.
+void plm_vk_read_unified(const struct plm_mem_info *machine, bool cpu, struct plm_mem_info *info);
+
+// A buffer of its own with memory of a type, mapped where the host sees the type (host, else NULL);
+// taken: what the driver took. Not charged to taken_bytes.
+struct plm_vk_memory {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t addr, taken;
+    void *host;
+};
+int plm_vk_memory_create(struct plm_backend_device *dev, uint32_t type, uint64_t bytes,
+                         struct plm_vk_memory *ret);
+void plm_vk_memory_destroy(struct plm_backend_device *dev, struct plm_vk_memory *memory);
+// Where an address lies, for copies. False: in no slab.
+bool plm_vk_find(const struct plm_backend_device *dev, uint64_t addr, VkBuffer *ret_buffer,
+                 uint64_t *ret_offset, void **ret_host);
 
 // ---- staging.c ----
 
 int plm_vk_staging_create(struct plm_backend_device *dev, struct plm_vk_staging **ret);
 void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_staging *staging);
-// Gives back the load ring (empty_cache); returns its bytes.
+// Gives back the load ring for good (empty_cache); returns its bytes.
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev);
 int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
 int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
-// Small copies wait in the serving ring for the next submit: gives the command buffer with them,
-// which runs before the dispatches, or VK_NULL_HANDLE where none waits. They go on waiting, and the
-// same is given again, until plm_vk_staging_submitted says with which value they went.
+// Small copies wait in the serving ring for the next submit, before whose dispatches they run: the
+// commands that hold them, with the barriers before and after; VK_NULL_HANDLE where none waits.
+// Where the submit went through, submitted says so; where it did not, the copies wait on.
 int plm_vk_staging_flush(struct plm_backend_device *dev, VkCommandBuffer *ret);
 void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value);
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/vulkan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "backends/panel/pack.h"
+#include "backends/vulkan/impl.h"
+
+static int vulkan_enumerate(struct plm_host *host, struct plm_device_desc *out, size_t cap,
+                            size_t *ret_n, struct plm_error *err)
+{
+    struct plm_vk_instance instance;
+    int rc = plm_vk_instance_open(&instance, err);
+    if (rc != PLM_OK)
+        return rc;
+    struct plm_vk_judged *list;
+    uint32_t n;
+    rc = plm_vk_physical_list(&instance, host, &list, &n, err);
+    if (rc == PLM_OK) {
+        size_t usable = 0;
+        for (uint32_t i = 0; i < n && list[i].missing[0] == '\0'; i++, usable++) {
+            if (i >= cap)
+                continue;
+            snprintf(out[i].id, sizeof(out[i].id), "vulkan:%" PRIu32, i);
+            snprintf(out[i].name, sizeof(out[i].name), "%s", list[i].physical.name);
+            out[i].total_bytes = list[i].physical.heap_bytes;
+        }
+        *ret_n = usable;
+        plm_free(host, list);
+    }
+    plm_vk_instance_close(&instance);
+    return rc;
+}
+
+static const struct plm_caps *vulkan_caps(const struct plm_backend_device *dev)
+{
+    return &dev->caps;
+}
+
+static int vulkan_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
+                              struct plm_mem_info *ret_info)
+{
+    const uint64_t released = plm_vk_staging_trim(dev);
+    plm_host_trim();
+    int rc = plm_vk_query_free(dev, ret_info);
+    if (rc == PLM_OK)
+        *ret_released = released;
+    return rc;
+}
+
+static int vulkan_weight_layout(const struct plm_backend_device *dev, enum plm_type type,
+                                uint32_t n_in, uint32_t n_out, struct plm_weight_layout *ret)
+{
+    (void)dev;
+    return plm_panel_weight_layout(type, n_in, n_out, ret);
+}
+
+static void vulkan_weight_pack(const struct plm_backend_device *dev, enum plm_type type,
+                               uint32_t n_in, uint32_t n_out, uint32_t first, uint32_t rows,
+                               const void *src, void *dst)
+{
+    (void)dev;
+    plm_panel_weight_pack(type, n_in, n_out, first, rows, src, dst);
+}
+
+static int vulkan_status(const struct plm_backend_device *dev)
+{
+    return atomic_load(&dev->lost) ? PLM_ERR_LOST : PLM_OK;
+}
+
+// Names the phases in a profiler's trace of the queue.
+static void vulkan_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step)
+{
+    static const char *const names[PLM_PHASES] = {"load",   "tune",     "capture", "probe",
+                                                  "encode", "prefill",  "decode",  "sample",
+                                                  "resize", "validate", "serve",   "sleep"};
+    if (dev->vk->QueueInsertDebugUtilsLabelEXT == NULL)
+        return;
+    char text[48];
+    if (step > 0)
+        snprintf(text, sizeof(text), "plimsoll: step %" PRIu64, step);
+    else
+        snprintf(text, sizeof(text), "plimsoll: %s", names[phase]);
+    const VkDebugUtilsLabelEXT label = {.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
+                                        .pLabelName = text};
+    dev->vk->QueueInsertDebugUtilsLabelEXT(dev->queue, &label);
+}
+
+static int vulkan_configure(struct plm_host *host, const char *argument, const void **ret_opts,
+                            struct plm_error *err)
+{
+    struct plm_vk_opts *opts = plm_calloc(host, PLM_HOST_DEVICE, 1, sizeof(*opts));
+    if (opts == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "vulkan: no host memory for options");
+    int rc = plm_vk_opts_parse(argument, opts, err);
+    if (rc != PLM_OK) {
+        plm_free(host, opts);
+        return rc;
+    }
+    *ret_opts = opts;
+    return PLM_OK;
+}
+
+static void vulkan_release(struct plm_host *host, const void *opts)
+{
+    plm_free(host, (void *)(uintptr_t)opts);
+}
+
+const struct plm_backend plm_vulkan_backend = {
+    .name = "vulkan",
+    .enumerate = vulkan_enumerate,
+    .open = plm_vk_open,
+    .close = plm_vk_close,
+    .caps = vulkan_caps,
+    .alloc = plm_vk_alloc,
+    .free = plm_vk_free,
+    .query_free = plm_vk_query_free,
+    .empty_cache = vulkan_empty_cache,
+    .weight_layout = vulkan_weight_layout,
+    .weight_pack = vulkan_weight_pack,
+    .warm_up = plm_vk_warm_up,
+    .launch = plm_vk_launch,
+    .barrier = plm_vk_barrier,
+    .submit = plm_vk_submit,
+    .discard = plm_vk_discard,
+    .wait = plm_vk_wait,
+    .copy_in = plm_vk_copy_in,
+    .copy_out = plm_vk_copy_out,
+    .status = vulkan_status,
+    .variants = plm_vk_variants,
+    .variant_name = plm_vk_variant_name,
+    .choose = plm_vk_choose,
+    .mark = vulkan_mark,
+    .configure = vulkan_configure,
+    .release = vulkan_release,
+};
