@@ -3,29 +3,22 @@
 #include "backends/cpu/fn.h"
 #include "backends/cpu/rows.h"
 
-#define ROPE_MAX_PAIRS 512u // frequencies kept in scratch: 4 KiB; longer heads recompute
+// 2 pi / 2^64: radians of one unit of a product of position and turns.
+#define ROPE_UNIT 0x1.921fb54442d18p-62
 
 void PLM_CPU_FN(rope_table)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
+    (void)scratch;
     const struct plm_rope_table_args *a = args;
-    const float *factors = PLM_PTR(const float, a->factors);
-    double *frequency = scratch;
-    uint32_t pairs = a->dims / 2;
-    for (uint32_t i0 = 0; i0 < pairs; i0 += ROPE_MAX_PAIRS) {
-        uint32_t n = pairs - i0 < ROPE_MAX_PAIRS ? pairs - i0 : ROPE_MAX_PAIRS;
-        for (uint32_t i = 0; i < n; i++) {
-            frequency[i] = pow((double)a->base, -2.0 * (double)(i0 + i) / (double)a->dims);
-            frequency[i] *= (double)a->freq_scale;
-            if (a->factors != 0)
-                frequency[i] /= (double)factors[i0 + i];
-        }
-        for (uint32_t r = begin; r < end; r++) {
-            double pos = (double)PLM_PTR(const int32_t, a->pos)[r];
-            float *dst = PLM_PTR(float, a->dst) + ((uint64_t)r * pairs + i0) * 2;
-            for (uint32_t i = 0; i < n; i++) {
-                dst[i * 2] = (float)cos(pos * frequency[i]);
-                dst[i * 2 + 1] = (float)sin(pos * frequency[i]);
-            }
+    const uint64_t *turns = PLM_PTR(const uint64_t, a->turns);
+    const uint32_t pairs = a->dims / 2;
+    for (uint32_t r = begin; r < end; r++) {
+        const uint64_t pos = (uint64_t)(int64_t)PLM_PTR(const int32_t, a->pos)[r];
+        float *dst = PLM_PTR(float, a->dst) + (uint64_t)r * pairs * 2;
+        for (uint32_t i = 0; i < pairs; i++) {
+            const double angle = (double)(int64_t)(pos * turns[i]) * ROPE_UNIT;
+            dst[i * 2] = (float)cos(angle);
+            dst[i * 2 + 1] = (float)sin(angle);
         }
     }
 }

@@ -16,7 +16,7 @@ static int tensors(struct plm_model *model, struct plm_error *err)
     int r = plm_take_frame(model, err);
     if (r == PLM_OK)
         r = plm_take_vector(model, "rope_freqs.weight", 0, model->hp.rope_dims / 2, PLM_OPTIONAL,
-                            &model->rope_freqs, err);
+                            &model->rope, err);
     return r;
 }
 

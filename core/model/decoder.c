@@ -134,12 +134,10 @@ static void embed(struct pass *p)
                                            .n_out = m->token_embd.n_out,
                                            .scale = 1.0f};
     const struct plm_rope_table_args rope = {.pos = p->at[PLM_BUF_POS],
-                                             .factors = m->rope_freqs.addr,
+                                             .turns = m->rope.addr,
                                              .dst = p->at[PLM_BUF_ROPE],
                                              .rows = p->rows,
-                                             .dims = m->hp.rope_dims,
-                                             .base = m->hp.rope_base,
-                                             .freq_scale = m->hp.rope_freq_scale};
+                                             .dims = m->hp.rope_dims};
     if (p->result == PLM_OK)
         did(p, plm_launch_get_rows(p->device, &rows));
     if (p->result == PLM_OK)

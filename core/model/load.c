@@ -44,7 +44,8 @@ static int layout(const struct loader *ld, const struct plm_weight *w,
                   struct plm_weight_layout *ret)
 {
     if (w->vector) {
-        *ret = (struct plm_weight_layout){.bytes = 4ull * w->n_in, .row_step = 1};
+        const uint64_t element = w == &ld->model->rope ? sizeof(uint64_t) : sizeof(float);
+        *ret = (struct plm_weight_layout){.bytes = element * w->n_in, .row_step = 1};
         return PLM_OK;
     }
     int r = ld->layout(ld->layout_ctx, w->tensor->type, w->n_in, w->n_out, ret);
@@ -54,6 +55,12 @@ static int layout(const struct loader *ld, const struct plm_weight *w,
                         (int)w->tensor->name.len, w->tensor->name.ptr,
                         plm_type_name(w->tensor->type), ld->caps->name);
     return PLM_OK;
+}
+
+// The turns of rope may have no tensor; they are named after the one that they may have.
+static struct plm_slice name_of(const struct plm_weight *w)
+{
+    return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("rope_freqs.weight");
 }
 
 // Bytes of a tensor in its slab.
@@ -106,6 +113,7 @@ static void end_slab(struct loader *ld)
 static int add_bytes(void *ctx, struct plm_weight *w)
 {
     struct loader *ld = ctx;
+    const struct plm_slice name = name_of(w);
     uint64_t bytes;
     int r = placed_bytes(ld, w, &bytes);
     if (r != PLM_OK)
@@ -114,8 +122,8 @@ static int add_bytes(void *ctx, struct plm_weight *w)
         return plm_fail(ld->err, PLM_ERR_TOO_LARGE,
                         "tensor %.*s takes %llu bytes, but the largest allocation of the device "
                         "%s is %llu",
-                        (int)w->tensor->name.len, w->tensor->name.ptr, (unsigned long long)bytes,
-                        ld->caps->name, (unsigned long long)slab_max(ld->caps));
+                        (int)name.len, name.ptr, (unsigned long long)bytes, ld->caps->name,
+                        (unsigned long long)slab_max(ld->caps));
     if (ld->slab_bytes + bytes > slab_max(ld->caps))
         end_slab(ld);
     ld->slab_bytes += bytes;
@@ -226,24 +234,49 @@ static float widen(enum plm_type type, uint16_t bits)
     return f;
 }
 
-// A vector is at most a buffer long: a million elements.
-static int load_vector(struct loader *ld, struct plm_weight *w, float *visible)
+static int copy_in(struct loader *ld, uint64_t dst, const void *src, uint64_t bytes)
+{
+    int r = plm_device_copy_in(ld->device, dst, src, bytes);
+    return r == PLM_OK ? r
+                       : plm_fail(ld->err, r, "weights could not be copied to the device %s: %s",
+                                  ld->caps->name, plm_strstatus(r));
+}
+
+// Reads a vector as float32; halves are widened out of staging, so dst lies elsewhere. A vector is
+// at most a buffer long: a million elements.
+static int read_vector(struct loader *ld, const struct plm_weight *w, float *dst)
 {
     const struct plm_gguf_tensor *t = w->tensor;
-    const uint64_t bytes = 4ull * w->n_in;
-    if (bytes > CHUNK_BYTES)
+    if (4ull * w->n_in > CHUNK_BYTES)
         return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s is too long for a vector",
                         (int)t->name.len, t->name.ptr);
-    float *dst = visible != NULL ? visible : ld->image;
     const bool plain = t->type == PLM_TYPE_F32;
     const uint16_t *half = ld->staging;
     int r =
         plm_gguf_read(ld->model->gguf, t, 0, plain ? (void *)dst : ld->staging, t->bytes, ld->err);
     for (uint32_t i = 0; r == PLM_OK && !plain && i < w->n_in; i++)
         dst[i] = widen(t->type, half[i]);
-    if (r == PLM_OK && visible == NULL)
-        r = plm_device_copy_in(ld->device, w->addr, dst, bytes);
     return r;
+}
+
+static int load_vector(struct loader *ld, const struct plm_weight *w, float *visible)
+{
+    float *dst = visible != NULL ? visible : ld->image;
+    int r = read_vector(ld, w, dst);
+    return r != PLM_OK || visible != NULL ? r : copy_in(ld, w->addr, dst, 4ull * w->n_in);
+}
+
+static int load_turns(struct loader *ld, const struct plm_weight *w)
+{
+    float factors[PLM_ROPE_PAIRS_MAX];
+    uint64_t turns[PLM_ROPE_PAIRS_MAX];
+    const bool bent = plm_weight_there(w);
+    int r = bent ? read_vector(ld, w, factors) : PLM_OK;
+    if (r == PLM_OK && !plm_rope_turns(&ld->model->hp, bent ? factors : NULL, turns))
+        r = plm_fail(ld->err, PLM_ERR_FORMAT,
+                     "the file's rope frequencies (keys rope.*, tensor rope_freqs.weight) are not "
+                     "all finite");
+    return r == PLM_OK ? copy_in(ld, w->addr, turns, sizeof(turns[0]) * w->n_in) : r;
 }
 
 static int load_matrix(struct loader *ld, struct plm_weight *w, const struct plm_weight_layout *lay,
@@ -268,8 +301,8 @@ static int load_matrix(struct loader *ld, struct plm_weight *w, const struct plm
         plm_device_weight_pack(ld->device, t->type, w->n_in, w->n_out, (uint32_t)first, rows,
                                ld->staging, visible != NULL ? visible + at : ld->image);
         if (visible == NULL)
-            r = plm_device_copy_in(ld->device, w->addr + at, ld->image,
-                                   plm_div_ceil(rows, lay->row_step) * lay->step_bytes);
+            r = copy_in(ld, w->addr + at, ld->image,
+                        plm_div_ceil(rows, lay->row_step) * lay->step_bytes);
         ld->done += rows * row_bytes;
         if (r != PLM_OK || (r = report(ld)) != PLM_OK)
             return r;
@@ -287,15 +320,16 @@ static int load_one(void *ctx, struct plm_weight *w)
     if (r != PLM_OK)
         return r;
     ld->slab_left -= plm_round_up(lay.bytes, WEIGHT_ALIGN);
+    const struct plm_slice name = name_of(w);
     if ((r = plm_arena_alloc(ld->arena, lay.bytes, WEIGHT_ALIGN, &w->addr)) != PLM_OK)
-        plm_fail(ld->err, r, "no device memory for tensor %.*s (%llu bytes)",
-                 (int)w->tensor->name.len, w->tensor->name.ptr, (unsigned long long)lay.bytes);
-    if (r != PLM_OK)
-        return r;
+        return plm_fail(ld->err, r, "no device memory for tensor %.*s (%llu bytes)", (int)name.len,
+                        name.ptr, (unsigned long long)lay.bytes);
     if (ld->caps->addresses_only) {
-        ld->done += w->tensor->bytes;
+        ld->done += plm_weight_there(w) ? w->tensor->bytes : 0;
         return report(ld);
     }
+    if (w == &ld->model->rope)
+        return load_turns(ld, w);
     void *visible = plm_arena_host(ld->arena, w->addr);
     if (visible == NULL && ld->image == NULL) {
         ld->image = plm_malloc(ld->model->host, PLM_HOST_MODEL, CHUNK_BYTES);

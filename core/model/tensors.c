@@ -97,6 +97,7 @@ int plm_take_frame(struct plm_model *model, struct plm_error *err)
         return plm_fail(err, PLM_ERR_FORMAT, "tensor token_embd.weight has %llu rows",
                         (unsigned long long)t->ne[1]);
     hp->n_vocab = (uint32_t)t->ne[1];
+    model->rope = (struct plm_weight){.n_in = hp->rope_dims / 2, .n_out = 1, .vector = true};
     r = plm_take_matrix(model, "token_embd.weight", 0, hp->n_embd, hp->n_vocab, PLM_REQUIRED,
                         &model->token_embd, err);
     if (r == PLM_OK)
@@ -141,24 +142,19 @@ int plm_each_weight(struct plm_model *model, int (*fn)(void *ctx, struct plm_wei
                     void *ctx)
 {
     struct plm_weight *frame[] = {&model->token_embd, &model->output_norm, &model->output,
-                                  &model->output_bias, &model->rope_freqs};
-    for (size_t i = 0; i < sizeof(frame) / sizeof(frame[0]); i++) {
-        int r = plm_weight_there(frame[i]) ? fn(ctx, frame[i]) : PLM_OK;
-        if (r != PLM_OK)
-            return r;
-    }
-    for (uint32_t il = 0; il < model->hp.n_layer; il++) {
+                                  &model->output_bias};
+    int r = fn(ctx, &model->rope);
+    for (size_t i = 0; r == PLM_OK && i < sizeof(frame) / sizeof(frame[0]); i++)
+        r = plm_weight_there(frame[i]) ? fn(ctx, frame[i]) : PLM_OK;
+    for (uint32_t il = 0; r == PLM_OK && il < model->hp.n_layer; il++) {
         struct plm_layer *l = &model->layers[il];
         struct plm_weight *block[] = {
             &l->attn_norm,        &l->attn_q,        &l->attn_k,      &l->attn_v,
             &l->attn_output,      &l->attn_q_bias,   &l->attn_k_bias, &l->attn_v_bias,
             &l->attn_output_bias, &l->ffn_norm,      &l->ffn_gate,    &l->ffn_up,
             &l->ffn_down,         &l->ffn_gate_bias, &l->ffn_up_bias, &l->ffn_down_bias};
-        for (size_t i = 0; i < sizeof(block) / sizeof(block[0]); i++) {
-            int r = plm_weight_there(block[i]) ? fn(ctx, block[i]) : PLM_OK;
-            if (r != PLM_OK)
-                return r;
-        }
+        for (size_t i = 0; r == PLM_OK && i < sizeof(block) / sizeof(block[0]); i++)
+            r = plm_weight_there(block[i]) ? fn(ctx, block[i]) : PLM_OK;
     }
-    return PLM_OK;
+    return r;
 }

@@ -175,24 +175,21 @@ static void make_silu_mul(struct conf_case *c, struct conf_rng *rng)
     snprintf(c->label, sizeof c->label, "silu_mul rows %u n %u outputs %u", a.rows, a.n, outs);
 }
 
-static void fill_pos(int32_t *pos, uint32_t rows, struct conf_rng *rng)
-{
-    for (uint32_t i = 0; i < rows; i++)
-        pos[i] = (int32_t)conf_below(rng, 4000);
-}
-
 static void make_rope_table(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_rope_table_args a = {.rows = draw_rows(rng), .dims = 2 * conf_range(rng, 1, 64)};
-    a.base = conf_below(rng, 2) ? 10000.0f : 1e6f;
-    a.freq_scale = conf_below(rng, 2) ? 1.0f : 0.125f;
     conf_begin(c, PLM_OP_ROPE_TABLE, sizeof a);
-    fill_pos(conf_input(c, FIELD(rope_table, pos), (uint64_t)a.rows * 4), a.rows, rng);
-    if (conf_below(rng, 2)) {
-        float *f = conf_input(c, FIELD(rope_table, factors), (uint64_t)a.dims * 2);
-        for (uint32_t i = 0; i < a.dims / 2; i++)
-            f[i] = 1.0f + 7.0f * (float)conf_below(rng, 100) / 100.0f;
+    int32_t *pos = conf_input(c, FIELD(rope_table, pos), (uint64_t)a.rows * 4);
+    for (uint32_t i = 0; i < a.rows; i++)
+        pos[i] = (int32_t)conf_below(rng, conf_below(rng, 2) ? 4000 : 1u << 24);
+    // From almost a whole turn down to hardly any, as bases give them; also none, and all bits.
+    uint64_t *turns = conf_input(c, FIELD(rope_table, turns), (uint64_t)a.dims * 4);
+    for (uint32_t i = 0; i < a.dims / 2; i++) {
+        turns[i] = (uint64_t)conf_below(rng, UINT32_MAX) << 32;
+        turns[i] |= conf_below(rng, UINT32_MAX);
+        turns[i] >>= conf_below(rng, 64);
     }
+    turns[0] = conf_below(rng, 2) ? 0 : UINT64_MAX;
     conf_output(c, FIELD(rope_table, dst), (uint64_t)a.rows * a.dims * 4);
     set_args(c, &a);
     snprintf(c->label, sizeof c->label, "rope_table rows %u dims %u", a.rows, a.dims);

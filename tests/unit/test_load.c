@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights come to lie the same, byte by byte, whether the host sees the device's memory or not, and
-// the load takes no more host memory than its two buffers.
+// Weights come to lie the same, byte by byte, whether the host sees the device's memory or not, the
+// load takes no more host memory than its two buffers, and rope's turns follow the file.
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,12 +95,19 @@ static int list_weight(void *ctx, struct plm_weight *w)
     return PLM_OK;
 }
 
-static uint64_t bytes_of(const struct plm_device *device, const struct plm_weight *w)
+static struct plm_slice name_of(const struct plm_weight *w)
+{
+    return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("turns of rope");
+}
+
+static uint64_t bytes_of(const struct loaded *l, const struct plm_weight *w)
 {
     struct plm_weight_layout lay = {.bytes = 4ull * w->n_in};
+    if (w == &l->model->rope)
+        return 8ull * w->n_in;
     if (!w->vector)
-        ck_assert_int_eq(plm_device_weight_layout(device, w->tensor->type, w->n_in, w->n_out, &lay),
-                         PLM_OK);
+        ck_assert_int_eq(
+            plm_device_weight_layout(l->device, w->tensor->type, w->n_in, w->n_out, &lay), PLM_OK);
     return lay.bytes;
 }
 
@@ -112,14 +120,14 @@ static void compare(const struct loaded *a, const struct loaded *b)
     ck_assert_uint_gt(c.n[0], 0);
     ck_assert_uint_eq(c.n[0], c.n[1]);
     for (size_t i = 0; i < c.n[0]; i++) {
-        const uint64_t n = bytes_of(a->device, c.weights[0][i]);
-        ck_assert_uint_eq(n, bytes_of(b->device, c.weights[1][i]));
+        const uint64_t n = bytes_of(a, c.weights[0][i]);
+        ck_assert_uint_eq(n, bytes_of(b, c.weights[1][i]));
         char *bytes = malloc(2 * n);
         for (int side = 0; side < 2; side++)
             ck_assert_int_eq(plm_device_copy_out(c.on[side]->device, bytes + side * n,
                                                  c.weights[side][i]->addr, n),
                              PLM_OK);
-        const struct plm_slice name = c.weights[0][i]->tensor->name;
+        const struct plm_slice name = name_of(c.weights[0][i]);
         ck_assert_msg(memcmp(bytes, bytes + n, n) == 0, "%.*s differs", (int)name.len, name.ptr);
         free(bytes);
     }
@@ -196,6 +204,62 @@ START_TEST(long_tensors_are_copied_in_pieces)
 }
 END_TEST
 
+// ---- rope ----
+
+// Factors of the file, where it has some.
+static void read_factors(const struct loaded *l, float *ret)
+{
+    const struct plm_gguf_tensor *t = plm_gguf_tensor_find(l->gguf, "rope_freqs.weight");
+    struct plm_error err = {0};
+    for (uint32_t i = 0; i < l->model->hp.rope_dims / 2; i++)
+        ret[i] = 1.0f;
+    if (t != NULL)
+        ck_assert_int_eq(plm_gguf_read(l->gguf, t, 0, ret, t->bytes, &err), PLM_OK);
+}
+
+START_TEST(turns_follow_the_file)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s.gguf", TEST_MODELS, models[_i]);
+    struct loaded l;
+    load(path, "cpu", NULL, &l);
+    const struct plm_hparams *hp = &l.model->hp;
+    uint64_t turns[PLM_ROPE_PAIRS_MAX];
+    float factors[PLM_ROPE_PAIRS_MAX];
+    ck_assert_int_eq(plm_device_copy_out(l.device, turns, l.model->rope.addr, 4ull * hp->rope_dims),
+                     PLM_OK);
+    read_factors(&l, factors);
+    for (uint32_t i = 0; i < hp->rope_dims / 2; i++) {
+        const long double radians = powl(hp->rope_base, -2.0L * i / hp->rope_dims) *
+                                    hp->rope_freq_scale / (long double)factors[i];
+        for (uint32_t pos = 1; pos < 1u << 24; pos = pos * 3 + 1) {
+            const double got = ldexp((double)(pos * turns[i]), -64) * 2 * acos(-1.0);
+            ck_assert_double_eq_tol(cos(got), (double)cosl(pos * radians), 1e-7);
+            ck_assert_double_eq_tol(sin(got), (double)sinl(pos * radians), 1e-7);
+        }
+    }
+    unload(&l);
+}
+END_TEST
+
+START_TEST(turns_of_any_keys_are_in_range)
+{
+    struct plm_hparams hp = {.rope_dims = 4, .rope_base = 10000.0f, .rope_freq_scale = 1.0f};
+    uint64_t turns[2];
+    ck_assert(plm_rope_turns(&hp, (float[]){1.0f, 1e30f}, turns));
+    ck_assert_uint_eq(turns[1], 0);
+    // Whole turns drop out, and a step backwards is a long one forwards.
+    ck_assert(plm_rope_turns(&hp, (float[]){0x1p-40f, -1.0f}, turns));
+    ck_assert_uint_gt(turns[1], UINT64_MAX / 2);
+    ck_assert(plm_rope_turns(&hp, (float[]){1.0f, -1e30f}, turns));
+    ck_assert_uint_eq(turns[1], 0);
+    ck_assert(!plm_rope_turns(&hp, (float[]){1.0f, 0.0f}, turns));
+    ck_assert(!plm_rope_turns(&hp, (float[]){1.0f, NAN}, turns));
+    hp.rope_freq_scale = INFINITY;
+    ck_assert(!plm_rope_turns(&hp, NULL, turns));
+}
+END_TEST
+
 // ---- logits ----
 
 START_TEST(logits_are_the_same)
@@ -232,6 +296,8 @@ int main(void)
     TCase *tc = tcase_create("load");
     tcase_add_loop_test(tc, every_type_lies_the_same, 0, N_MODELS);
     tcase_add_test(tc, long_tensors_are_copied_in_pieces);
+    tcase_add_loop_test(tc, turns_follow_the_file, 0, N_MODELS);
+    tcase_add_test(tc, turns_of_any_keys_are_in_range);
     tcase_add_loop_test(tc, logits_are_the_same, 0, N_MODELS);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
