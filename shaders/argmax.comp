@@ -50,5 +50,6 @@ void main()
         plm_u32_at(record).v = index;
         plm_f32_at(record + 4ul).v = plm_f32_at(row + uint64_t(index) * 4ul).v;
         plm_u32_at(record + 8ul).v = wrong_of[0];
+        plm_u32_at(record + 12ul).v = 0u;
     }
 }
