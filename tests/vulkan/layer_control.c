@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layer_control.h"
+
+#include <dlfcn.h>
+
+bool layer_control_open(struct layer_control *ret, const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return false;
+    }
+    *(void **)&ret->set = dlsym(library, "plm_vk_faults_set");
+    *(void **)&ret->count = dlsym(library, "plm_vk_faults_count");
+    return ret->set != NULL && ret->count != NULL;
+}
