@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -358,6 +359,23 @@ START_TEST(slabs_are_resident_and_go_back)
 }
 END_TEST
 
+// Memory that a driver hands out need not begin at a page.
+START_TEST(a_touch_takes_the_pages_that_its_ends_lie_in)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *base =
+        mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char there[4];
+    ck_assert(base != MAP_FAILED);
+    madvise(base, 4 * page, MADV_NOHUGEPAGE);
+    ck_assert(plm_hostmem_touch(base + page - 1, page + 2));
+    ck_assert_int_eq(mincore(base, 4 * page, there), 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(there[i] & 1, i < 3);
+    munmap(base, 4 * page);
+}
+END_TEST
+
 // A neighbour that takes everything while a slab is being touched.
 static void *neighbour(void *arg)
 {
@@ -426,6 +444,7 @@ int main(void)
     tcase_add_test(tc, long_and_broken_lines);
     tcase_add_test(tc, a_limit_of_a_group_stops_it);
     tcase_add_test(tc, slabs_are_resident_and_go_back);
+    tcase_add_test(tc, a_touch_takes_the_pages_that_its_ends_lie_in);
     tcase_add_test(tc, every_step_looks_again);
     tcase_add_loop_test(tc, the_operators_limit_is_never_crossed, 0, 3);
     suite_add_tcase(suite, tc);
