@@ -295,7 +295,7 @@ void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value);
 #define PLM_VK_KERNEL_NAME_BYTES 48
 #define PLM_VK_TYPES             64    // enum plm_type is below
 #define PLM_VK_KERNEL_ROWS_MAX   64    // of the table
-#define PLM_VK_MATVEC_ROWS       8     // products of at most so many rows go through matrix-vector
+#define PLM_VK_FEW_ROWS          8     // products of at most so many rows go through matrix-vector
 #define PLM_VK_GRID_MAX          65535 // workgroups per axis that every driver has
 
 // A kernel is a row of the table in kernels.c, built for a tensor type and specialised. Compared
@@ -331,8 +331,6 @@ uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel);
 // The fewest rows that it runs; the activations that it reads.
 uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel);
 enum plm_act plm_vk_kernel_act(const struct plm_vk_kernel *kernel);
-// What tells it from the other variants of its op ("rows 2"); static text.
-const char *plm_vk_kernel_variant(const struct plm_vk_kernel *kernel);
 // For messages: "matmul-vec-q4_0".
 void plm_vk_kernel_name(const struct plm_vk_kernel *kernel, char ret[PLM_VK_KERNEL_NAME_BYTES]);
 

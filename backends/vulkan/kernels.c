@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernel runs which op when: one table. Several rows may fit the same arguments; those that a
+// device runs are alternatives of the same bits, the preferred one first. Grids and constants are
+// those of shaders/README.md.
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/vulkan/impl.h"
+#include "backends/vulkan/shaders.h"
+#include "core/base/checked.h"
+
+// Workgroups are counted in one dimension and folded into two.
+#define FOLD 32768u
+// Elements, elements and words per workgroup.
+#define PIECE 1024u
+#define GROUP 256u
+#define WORDS 16384u
+// Heads times rows that a workgroup of attention takes.
+#define ATTENTION_LANES 8u
+
+// Of which type a module is built.
+enum typed { UNTYPED, BY_WEIGHT, BY_KV };
+// Where a module's constants come from.
+enum spec { FIXED, ROWS_FIRST, HEADS_AND_ROWS };
+// What of a row's activations and arithmetic matters.
+enum acts { ANY_ACT, Q8_ACT, F32_ACT };
+enum math { ANY_MATH, F32_MATH, F16_MATH };
+
+struct row {
+    enum plm_op op;
+    const char *shader; // its name in the registry, less the type
+    enum typed typed;
+    struct plm_vk_grid (*grid)(const void *args, const uint32_t *spec);
+    enum spec spec;
+    enum acts acts;
+    enum math math;
+    uint32_t min_rows, max_rows; // 0: any
+    uint32_t n_spec;
+    uint32_t constants[PLM_VK_SPEC_MAX]; // those that do not follow from the arguments
+    uint32_t subgroup;                   // the size that it needs; 0: any
+};
+
+// ---- grids ----
+
+static struct plm_vk_grid fold(uint64_t groups)
+{
+    const uint64_t x = groups < FOLD ? groups : FOLD;
+    return (struct plm_vk_grid){(uint32_t)x, (uint32_t)plm_div_ceil(groups, x), 1};
+}
+
+// Workgroups of rows that are cut into pieces.
+static struct plm_vk_grid pieces(uint32_t rows, uint64_t n, uint32_t piece)
+{
+    return fold(rows * plm_div_ceil(n, piece));
+}
+
+// Defines grid_NAME as an expression over an op's arguments.
+#define GRID(name, expression)                                                                     \
+    static struct plm_vk_grid grid_##name(const void *args, const uint32_t *spec)                  \
+    {                                                                                              \
+        const struct plm_##name##_args *a = args;                                                  \
+        (void)spec;                                                                                \
+        return expression;                                                                         \
+    }
+
+GRID(get_rows, pieces(a->rows, a->n_in, PIECE))
+GRID(rms_norm, fold(a->rows))
+GRID(quantize, pieces(a->rows, a->n, PIECE))
+GRID(rope_table, pieces(a->rows, a->dims / 2, GROUP))
+GRID(rope, pieces(a->rows, (uint64_t)a->heads *(a->dims / 2), GROUP))
+GRID(kv_write, pieces(a->rows, (uint64_t)a->kv_heads * a->head_dim, GROUP))
+GRID(rope_kv, pieces(a->rows,
+                     (uint64_t)a->heads *(a->dims / 2) +
+                         (uint64_t)a->kv_heads * plm_div_ceil(a->head_dim, 2),
+                     GROUP))
+GRID(silu_mul, pieces(a->rows, a->n, PIECE))
+GRID(add, fold(plm_div_ceil((uint64_t)a->rows * a->n, PIECE)))
+GRID(gather, pieces(a->rows, a->n, PIECE))
+GRID(fill, fold(plm_div_ceil(a->n_words, WORDS)))
+GRID(copy, fold(plm_div_ceil(a->n_words, WORDS)))
+GRID(verify, fold(plm_div_ceil(a->n_words, WORDS)))
+
+static struct plm_vk_grid attention(uint32_t rows, uint32_t heads, uint32_t kv_heads,
+                                    uint32_t splits, const uint32_t *spec)
+{
+    return (struct plm_vk_grid){
+        (uint32_t)plm_div_ceil(rows, spec[1]),
+        kv_heads * (uint32_t)plm_div_ceil(heads / kv_heads, spec[0]),
+        splits,
+    };
+}
+
+GRID(attention, attention(a->rows, a->heads, a->kv_heads, 1, spec))
+
+// ---- the table ----
+
+// An op with a module of its name.
+#define PLAIN(NAME, name) .op = PLM_OP_##NAME, .shader = #name, .grid = grid_##name
+
+static const struct row table[] = {
+    {PLAIN(GET_ROWS, get_rows), .typed = BY_WEIGHT},
+    {PLAIN(RMS_NORM, rms_norm)},
+    {PLAIN(QUANTIZE, quantize)},
+    {PLAIN(ROPE_TABLE, rope_table)},
+    {PLAIN(ROPE, rope)},
+    {PLAIN(KV_WRITE, kv_write)},
+    {PLAIN(ROPE_KV, rope_kv)},
+    {PLAIN(ATTENTION, attention), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
+    {PLAIN(SILU_MUL, silu_mul)},
+    {PLAIN(ADD, add)},
+    {PLAIN(GATHER, gather)},
+    {PLAIN(FILL, fill)},
+    {PLAIN(COPY, copy)},
+    {PLAIN(VERIFY, verify)},
+};
+#define ROWS (sizeof(table) / sizeof(table[0]))
+_Static_assert(ROWS <= PLM_VK_KERNEL_ROWS_MAX, "every row has its place in struct plm_vk_kernels");
+
+// ---- names ----
+
+// As modules spell them; NULL: no type of a module.
+static const char *type_name(uint32_t type)
+{
+    switch (type) {
+    case PLM_TYPE_F32: return "f32";
+    case PLM_TYPE_F16: return "f16";
+    case PLM_TYPE_BF16: return "bf16";
+    case PLM_TYPE_Q8_0: return "q8_0";
+    case PLM_TYPE_Q4_0: return "q4_0";
+    case PLM_TYPE_Q4_1: return "q4_1";
+    case PLM_TYPE_Q4_K: return "q4_k";
+    case PLM_TYPE_Q6_K: return "q6_k";
+    default: return NULL;
+    }
+}
+
+void plm_vk_kernel_name(const struct plm_vk_kernel *kernel, char ret[PLM_VK_KERNEL_NAME_BYTES])
+{
+    if (kernel->type == PLM_VK_TYPES)
+        snprintf(ret, PLM_VK_KERNEL_NAME_BYTES, "%s", table[kernel->row].shader);
+    else
+        snprintf(ret, PLM_VK_KERNEL_NAME_BYTES, "%s-%s", table[kernel->row].shader,
+                 type_name(kernel->type));
+}
+
+// ---- what a device runs ----
+
+static int16_t find_shader(const struct plm_vk_kernel *kernel, uint32_t needs_met)
+{
+    char name[PLM_VK_KERNEL_NAME_BYTES];
+    plm_vk_kernel_name(kernel, name);
+    for (size_t i = 0; i < plm_vk_n_shaders; i++)
+        if (strcmp(plm_vk_shaders[i].name, name) == 0)
+            return (plm_vk_shaders[i].needs & ~needs_met) == 0 ? (int16_t)i : -1;
+    return -1;
+}
+
+void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math)
+{
+    ret->f16_math = f16_math;
+    memset(ret->shader, -1, sizeof(ret->shader));
+    for (uint16_t row = 0; row < ROWS; row++)
+        for (uint16_t type = 0; type <= PLM_VK_TYPES; type++)
+            if (table[row].typed == UNTYPED ? type == PLM_VK_TYPES : type_name(type) != NULL)
+                ret->shader[row][type] =
+                    find_shader(&(struct plm_vk_kernel){.row = row, .type = type}, needs_met);
+}
+
+// ---- choosing ----
+
+// What of an op's arguments decides which row runs it, and how it is specialised.
+struct facts {
+    uint32_t weight_type, kv_type;
+    uint32_t act;
+    uint32_t rows;
+    uint32_t group; // query heads of a KV head
+};
+
+static struct facts facts_of(enum plm_op op, const void *args)
+{
+    if (op == PLM_OP_GET_ROWS) {
+        const struct plm_get_rows_args *a = args;
+        return (struct facts){.weight_type = a->type, .rows = a->rows};
+    }
+    if (op == PLM_OP_MATMUL) {
+        const struct plm_matmul_args *a = args;
+        return (struct facts){.weight_type = a->type, .act = a->act, .rows = a->rows};
+    }
+    if (op == PLM_OP_ATTENTION) {
+        const struct plm_attention_args *a = args;
+        return (struct facts){
+            .kv_type = a->kv_type, .rows = a->rows, .group = a->heads / a->kv_heads};
+    }
+    return (struct facts){.rows = 1};
+}
+
+static uint16_t type_of(const struct row *row, const struct facts *f)
+{
+    const uint32_t type = row->typed == BY_WEIGHT ? f->weight_type
+                          : row->typed == BY_KV   ? f->kv_type
+                                                  : PLM_VK_TYPES;
+    return (uint16_t)(type < PLM_VK_TYPES ? type : PLM_VK_TYPES);
+}
+
+static bool fits(const struct plm_vk_kernels *kernels, const struct row *row, const struct facts *f)
+{
+    const enum acts acts = f->act == PLM_ACT_Q8 ? Q8_ACT : F32_ACT;
+    const enum math math = kernels->f16_math ? F16_MATH : F32_MATH;
+    return (row->acts == ANY_ACT || row->acts == acts) &&
+           (row->math == ANY_MATH || row->math == math) && f->rows >= row->min_rows &&
+           (row->max_rows == 0 || f->rows <= row->max_rows);
+}
+
+// The power of two at or above n, at most `most`, which is one.
+static uint32_t power_of_two(uint32_t n, uint32_t most)
+{
+    uint32_t p = 1;
+    while (p < n && p < most)
+        p *= 2;
+    return p;
+}
+
+static void specialise(const struct row *row, const struct facts *f, uint32_t *spec)
+{
+    memcpy(spec, row->constants, sizeof(row->constants));
+    if (row->spec == ROWS_FIRST)
+        spec[0] = power_of_two(f->rows, PLM_VK_FEW_ROWS);
+    if (row->spec == HEADS_AND_ROWS) {
+        spec[0] = power_of_two(f->group, ATTENTION_LANES);
+        spec[1] = f->rows <= PLM_VK_FEW_ROWS ? 1 : ATTENTION_LANES / spec[0];
+    }
+}
+
+int plm_vk_kernel_of(const struct plm_vk_kernels *kernels, enum plm_op op, const void *args,
+                     uint32_t index, struct plm_vk_kernel *ret)
+{
+    const struct facts f = facts_of(op, args);
+    for (uint16_t i = 0; i < ROWS; i++) {
+        const struct row *row = &table[i];
+        const uint16_t type = type_of(row, &f);
+        if (row->op != op || kernels->shader[i][type] < 0 || !fits(kernels, row, &f) || index-- > 0)
+            continue;
+        *ret = (struct plm_vk_kernel){.row = i, .type = type};
+        specialise(row, &f, ret->spec);
+        return PLM_OK;
+    }
+    return PLM_ERR_UNSUPPORTED;
+}
+
+struct plm_vk_grid plm_vk_kernel_grid(const struct plm_vk_kernel *kernel, const void *args)
+{
+    return table[kernel->row].grid(args, kernel->spec);
+}
+
+// ---- all of a plan ----
+
+typedef int visit_fn(void *ctx, const struct plm_vk_kernel *kernel);
+
+// Whether a plan with these needs runs a row built for this type.
+static bool needed(const struct plm_vk_kernels *kernels, const struct row *row, uint32_t type,
+                   const struct plm_kernel_needs *needs)
+{
+    const enum math math = kernels->f16_math ? F16_MATH : F32_MATH;
+    const bool floats = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
+    if (row->math != ANY_MATH && row->math != math)
+        return false;
+    if (row->acts == F32_ACT && !floats && !needs->float_acts)
+        return false;
+    return row->typed == UNTYPED ||
+           ((row->typed == BY_WEIGHT ? needs->weight_types : needs->kv_types) >> type & 1) != 0;
+}
+
+// Every specialisation of a row, by what the arguments can be.
+static int each_spec(uint16_t i, uint16_t type, const struct plm_kernel_needs *needs,
+                     visit_fn *visit, void *ctx)
+{
+    struct plm_vk_kernel k = {.row = i, .type = type};
+    struct facts f = {.rows = 1, .group = 1};
+    uint32_t seen = 0; // numbers of heads, which are powers of two
+    int r = PLM_OK;
+    if (table[i].spec != HEADS_AND_ROWS) {
+        const uint32_t most = table[i].spec == ROWS_FIRST ? PLM_VK_FEW_ROWS : 1;
+        for (; f.rows <= most && r == PLM_OK; f.rows *= 2) {
+            specialise(&table[i], &f, k.spec);
+            r = visit(ctx, &k);
+        }
+        return r;
+    }
+    for (uint32_t group = 1; group < 64 && r == PLM_OK; group++) {
+        f = (struct facts){.rows = 1, .group = group};
+        specialise(&table[i], &f, k.spec);
+        if ((needs->head_groups >> group & 1) == 0 || (seen & k.spec[0]) != 0)
+            continue;
+        seen |= k.spec[0];
+        r = visit(ctx, &k);
+        f.rows = PLM_VK_FEW_ROWS + 1;
+        specialise(&table[i], &f, k.spec);
+        if (r == PLM_OK && k.spec[1] != 1)
+            r = visit(ctx, &k);
+    }
+    return r;
+}
+
+int plm_vk_kernels_each(const struct plm_vk_kernels *kernels, const struct plm_kernel_needs *needs,
+                        visit_fn *visit, void *ctx)
+{
+    int r = PLM_OK;
+    for (uint16_t i = 0; i < ROWS; i++)
+        for (uint16_t type = 0; type <= PLM_VK_TYPES && r == PLM_OK; type++)
+            if (kernels->shader[i][type] >= 0 && needed(kernels, &table[i], type, needs))
+                r = each_spec(i, type, needs, visit, ctx);
+    return r;
+}
+
+// ---- a kernel's facts ----
+
+enum plm_op plm_vk_kernel_op(const struct plm_vk_kernel *kernel)
+{
+    return table[kernel->row].op;
+}
+
+uint32_t plm_vk_kernel_specs(const struct plm_vk_kernel *kernel)
+{
+    return table[kernel->row].n_spec;
+}
+
+uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel)
+{
+    return table[kernel->row].subgroup;
+}
+
+uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel)
+{
+    const struct row *row = &table[kernel->row];
+    const uint32_t rows = row->spec == ROWS_FIRST       ? kernel->spec[0]
+                          : row->spec == HEADS_AND_ROWS ? kernel->spec[1]
+                                                        : 1;
+    return rows > row->min_rows ? rows : row->min_rows;
+}
+
+enum plm_act plm_vk_kernel_act(const struct plm_vk_kernel *kernel)
+{
+    return table[kernel->row].acts == Q8_ACT ? PLM_ACT_Q8 : PLM_ACT_F32;
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/impl.h"
+#include "core/base/checked.h"
+
+// Command buffers of a list under a watchdog: each has held PART_DISPATCHES once, and a step may
+// last SPARE_PARTS times the watchdog's limit. Beyond, parts become longer.
+#define PART_DISPATCHES 64u
+#define SPARE_PARTS     64u
+// Before anything was measured: 1 GB/s, which any device reaches.
+#define FIRST_RATE UINT64_C(1000000)
+// Lists that are shorter, or whose dispatches are smaller on average, tell more of launches than of
+// work.
+#define LEARN_NS       INT64_C(1000000)
+#define LEARN_DISPATCH (UINT64_C(1) << 20)
+
+uint32_t plm_vk_parts(uint32_t limit_ms, uint32_t max_dispatches)
+{
+    return limit_ms == 0 ? 1
+                         : (uint32_t)plm_div_ceil(max_dispatches, PART_DISPATCHES) + SPARE_PARTS;
+}
+
+uint32_t plm_vk_part_dispatches(uint32_t limit_ms, uint32_t max_dispatches)
+{
+    return limit_ms == 0 || max_dispatches < PART_DISPATCHES ? max_dispatches : PART_DISPATCHES;
+}
+
+// ---- pace ----
+
+void plm_vk_pace_init(struct plm_vk_pace *pace, uint32_t limit_ms)
+{
+    *pace = (struct plm_vk_pace){.limit_ms = limit_ms, .rate = FIRST_RATE};
+}
+
+uint64_t plm_vk_pace_limit(const struct plm_vk_pace *pace)
+{
+    uint64_t limit;
+    if (pace->limit_ms == 0 || !plm_mul_u64(pace->rate, pace->limit_ms, &limit))
+        return UINT64_MAX;
+    // Half of what the rate gives: dispatches differ in how well the estimate holds.
+    return limit > 2 ? limit / 2 : 1;
+}
+
+void plm_vk_pace_learn(struct plm_vk_pace *pace, uint64_t work, uint32_t dispatches,
+                       int64_t elapsed_ns)
+{
+    if (elapsed_ns < LEARN_NS || work / LEARN_DISPATCH < dispatches)
+        return;
+    // A power of two, so that recorded lists are not cut anew at every small change.
+    const uint64_t rate = work / ((uint64_t)elapsed_ns / 1000000);
+    const uint64_t rounded = UINT64_C(1) << (63 - __builtin_clzll(rate | 1));
+    if (!pace->measured || rounded < pace->rate)
+        pace->rate = rounded;
+    pace->measured = true;
+}
+
+// ---- cutting ----
+
+uint32_t plm_vk_cut_add(struct plm_vk_cut *cut, uint64_t work)
+{
+    const bool full = cut->n == PART_DISPATCHES && cut->limit != UINT64_MAX;
+    if (cut->n_parts == 0 || full || cut->work > cut->limit || work > cut->limit - cut->work) {
+        cut->n_parts++;
+        cut->work = 0;
+        cut->n = 0;
+    }
+    cut->work += work;
+    cut->n++;
+    return cut->n_parts - 1;
+}
+
+// A grid is cut along its highest axis: shaders find their place by the size of the lower ones.
+uint32_t plm_vk_pieces(uint64_t limit, uint64_t work, struct plm_vk_grid grid)
+{
+    const uint32_t extent = grid.z > 1 ? grid.z : grid.y > 1 ? grid.y : grid.x;
+    const uint64_t pieces = plm_div_ceil(work, limit);
+    return pieces <= 1 ? 1 : pieces < extent ? (uint32_t)pieces : extent;
+}
+
+struct plm_vk_piece plm_vk_piece(struct plm_vk_grid grid, uint32_t pieces, uint32_t index)
+{
+    struct plm_vk_piece ret = {.index = index, .size = grid};
+    uint32_t *base = grid.z > 1 ? &ret.base.z : grid.y > 1 ? &ret.base.y : &ret.base.x;
+    uint32_t *size = grid.z > 1 ? &ret.size.z : grid.y > 1 ? &ret.size.y : &ret.size.x;
+    const uint64_t extent = *size;
+    *base = (uint32_t)(extent * index / pieces);
+    *size = (uint32_t)(extent * (index + 1) / pieces) - *base;
+    return ret;
+}
+
+// ---- estimates ----
+
+// Multiply-adds that take as long as a byte of memory: an integrated GPU with 1 to 2 TFLOP/s beside
+// 50 to 100 GB/s has 10, discrete ones more.
+#define MACS_PER_BYTE 8u
+
+static uint64_t matmul_work(const struct plm_matmul_args *a)
+{
+    // A byte per weight at most for quantised types, four for floats: what their file has.
+    const uint64_t weights = (uint64_t)a->n_in * a->n_out;
+    const uint64_t bytes = weights * (a->act == PLM_ACT_F32 ? 4 : 1);
+    return bytes + weights / MACS_PER_BYTE * a->rows + (uint64_t)a->rows * a->n_out * 4;
+}
+
+// Every row is taken to see all that the table of its sequence could hold.
+static uint64_t attention_work(const struct plm_attention_args *a)
+{
+    const uint64_t tokens = (uint64_t)a->table_stride * PLM_KV_BLOCK_TOKENS;
+    const uint64_t pairs = tokens * a->rows;
+    return pairs * a->kv_heads * a->head_dim / 4 +
+           pairs * a->heads * a->head_dim * 2 / MACS_PER_BYTE;
+}
+
+// Floats that go in or out, by rows and their length.
+static uint64_t floats(uint32_t rows, uint64_t n, uint32_t times)
+{
+    return (uint64_t)rows * n * 4 * times;
+}
+
+uint64_t plm_vk_work(enum plm_op op, const void *args)
+{
+    union {
+        const void *any;
+        const struct plm_get_rows_args *get_rows;
+        const struct plm_rms_norm_args *rms_norm;
+        const struct plm_quantize_args *quantize;
+        const struct plm_rope_table_args *rope_table;
+        const struct plm_rope_args *rope;
+        const struct plm_kv_write_args *kv_write;
+        const struct plm_rope_kv_args *rope_kv;
+        const struct plm_silu_mul_args *silu_mul;
+        const struct plm_add_args *add;
+        const struct plm_gather_args *gather;
+        const struct plm_copy_args *copy;
+        const struct plm_fill_args *fill;
+        const struct plm_verify_args *verify;
+    } a = {args};
+    switch (op) {
+    case PLM_OP_GET_ROWS: return floats(a.get_rows->rows, a.get_rows->n_in, 2);
+    case PLM_OP_RMS_NORM: return floats(a.rms_norm->rows, a.rms_norm->n, 4);
+    case PLM_OP_QUANTIZE: return floats(a.quantize->rows, a.quantize->n, 2);
+    case PLM_OP_MATMUL: return matmul_work(args);
+    case PLM_OP_ROPE_TABLE: return floats(a.rope_table->rows, a.rope_table->dims, 16);
+    case PLM_OP_ROPE: return floats(a.rope->rows, (uint64_t)a.rope->heads * a.rope->dims, 3);
+    case PLM_OP_KV_WRITE:
+        return floats(a.kv_write->rows, (uint64_t)a.kv_write->kv_heads * a.kv_write->head_dim, 4);
+    case PLM_OP_ROPE_KV: return floats(a.rope_kv->rows, a.rope_kv->ld, 4);
+    case PLM_OP_ATTENTION: return attention_work(args);
+    case PLM_OP_SILU_MUL: return floats(a.silu_mul->rows, a.silu_mul->n, 4);
+    case PLM_OP_ADD: return floats(a.add->rows, a.add->n, 3);
+    case PLM_OP_GATHER: return floats(a.gather->rows, a.gather->n, 2);
+    case PLM_OP_FILL: return a.fill->n_words * 4;
+    case PLM_OP_COPY: return a.copy->n_words * 8;
+    case PLM_OP_VERIFY: return a.verify->n_words * 4;
+    case PLM_OPS: break;
+    }
+    return 0;
+}
