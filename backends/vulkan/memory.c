@@ -212,7 +212,7 @@ void plm_vk_read_heap(const struct plm_vk_heap *heap, struct plm_mem_info *ret)
     uint64_t used = heap->usage, budget = heap->budget;
     bool believed = heap->has_budget;
     if (used < heap->own || used > heap->bytes)
-        used = heap->own;
+        used = heap->own < heap->bytes ? heap->own : heap->bytes;
     if (budget == 0 || budget > heap->bytes) {
         believed = believed && budget != 0 && heap->usage <= heap->bytes;
         budget = heap->bytes;
