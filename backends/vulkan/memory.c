@@ -209,14 +209,13 @@ void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab)
 
 void plm_vk_read_heap(const struct plm_vk_heap *heap, struct plm_mem_info *ret)
 {
+    const bool believed = heap->has_budget && heap->budget > 0 && heap->budget <= heap->bytes &&
+                          heap->usage <= heap->bytes;
     uint64_t used = heap->usage, budget = heap->budget;
-    bool believed = heap->has_budget;
     if (used < heap->own || used > heap->bytes)
         used = heap->own < heap->bytes ? heap->own : heap->bytes;
-    if (budget == 0 || budget > heap->bytes) {
-        believed = believed && budget != 0 && heap->usage <= heap->bytes;
+    if (budget == 0 || budget > heap->bytes)
         budget = heap->bytes;
-    }
     *ret = (struct plm_mem_info){
         .total_bytes = heap->bytes,
         .free_bytes = budget > used ? budget - used : 0,

@@ -77,6 +77,7 @@ bool plm_vk_choose_types(const VkPhysicalDeviceMemoryProperties *memory, uint32_
         }
     }
     types.slab_cached = has(memory->memoryTypes[types.slab].propertyFlags, CACHED);
-    *ret = types;
+    if (pinned >= 0)
+        *ret = types;
     return pinned >= 0;
 }
