@@ -55,12 +55,16 @@ struct conf_target {
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels
-// directly, "backend:NAME" goes through the backend's list. 0, 77 (not on this machine) or 1.
+// directly, "backend:NAME" and "backend:NAME:OPTIONS" go through the backend's list. 0, 77 (not on this machine) or 1.
 // Closing returns the number of failures that show only then.
 int conf_target_open(const char *name, struct conf_target *ret);
 int conf_target_close(struct conf_target *t);
 int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret);
 int conf_device_close(struct conf_target *t);
+
+// Iterations of all loops of one invocation of the op's shaders, at most, and what llvmpipe allows.
+#define CONF_LOOPS_MAX 65535u
+uint64_t conf_loops(enum plm_op op, const void *args);
 
 // Building a case. The returned data is filled by the caller.
 void conf_begin(struct conf_case *c, enum plm_op op, size_t args_bytes);

@@ -16,7 +16,9 @@ struct device {
     const struct plm_backend *backend;
     struct plm_backend_device *dev;
     struct plm_host *host;
+    const void *opts; // of the backend, from what follows its name
     struct plm_slab slab;
+    bool bounded; // the driver ends loops (loops.c)
 };
 
 // Gives every buffer its place, with guards between them. The same buffers get the same places.
@@ -76,6 +78,11 @@ static int run_device(struct conf_target *t, struct conf_case *c, struct conf_rn
     _Alignas(16) uint8_t args[128];
     uint64_t value;
     memcpy(args, c->args, sizeof args);
+    if (d->bounded && conf_loops(c->op, args) > CONF_LOOPS_MAX) {
+        printf("FAIL %s: an invocation may loop %llu times; llvmpipe stops after %u\n", c->label,
+               (unsigned long long)conf_loops(c->op, args), CONF_LOOPS_MAX);
+        return 1;
+    }
     if (place(d, c) != 0 || copy_in(d, c, args) != 0 || d->backend->barrier(d->dev) != PLM_OK ||
         d->backend->launch(d->dev, c->op, conf_units(c->op, args), args, c->args_bytes) != PLM_OK ||
         d->backend->submit(d->dev, &value) != PLM_OK ||
@@ -84,41 +91,78 @@ static int run_device(struct conf_target *t, struct conf_case *c, struct conf_rn
     return copy_out(d, c);
 }
 
-int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret)
+static const struct plm_backend *find_backend(const char *name, size_t len)
 {
-    struct device *d = calloc(1, sizeof *d);
-    struct plm_error err = {.msg = ""};
-    for (int i = 0; d != NULL && plm_backends[i] != NULL; i++)
-        if (strcmp(plm_backends[i]->name, name) == 0)
-            d->backend = plm_backends[i];
-    if (d == NULL || d->backend == NULL) {
-        free(d);
-        return 77;
-    }
+    for (int i = 0; plm_backends[i] != NULL; i++)
+        if (strlen(plm_backends[i]->name) == len && memcmp(plm_backends[i]->name, name, len) == 0)
+            return plm_backends[i];
+    return NULL;
+}
+
+static void close_device(struct device *d)
+{
+    if (d->slab.addr != 0)
+        d->backend->free(d->dev, &d->slab);
+    d->backend->close(d->dev);
+    if (d->opts != NULL)
+        d->backend->release(d->host, d->opts);
+}
+
+// Opens the device and warms everything up; the error says what failed.
+static int open_device(struct device *d, const char *argument, uint32_t threads,
+                       struct plm_error *err)
+{
     static const struct plm_log quiet = {.write = NULL};
-    d->host = plm_host_create(0);
-    struct plm_device_opts opts = {.host = d->host,
-                                   .clock = plm_clock_system(),
-                                   .log = &quiet,
-                                   .threads = threads,
-                                   .max_dispatches = 16};
-    if (d->host == NULL || d->backend->open(&opts, &d->dev, &err) != PLM_OK) {
-        printf("FAIL open %s: %s\n", name, err.msg);
+    const struct plm_kernel_needs all = {.weight_types = UINT64_MAX,
+                                         .kv_types = UINT64_MAX,
+                                         .head_groups = UINT64_MAX,
+                                         .float_acts = true};
+    if (argument != NULL && d->backend->configure == NULL)
+        return plm_fail(err, PLM_ERR_INVALID, "%s has no options", d->backend->name);
+    int r = argument != NULL ? d->backend->configure(d->host, argument, &d->opts, err) : PLM_OK;
+    const struct plm_device_opts opts = {.host = d->host,
+                                         .clock = plm_clock_system(),
+                                         .log = &quiet,
+                                         .threads = threads,
+                                         .max_dispatches = 16,
+                                         .backend_opts = d->opts};
+    if (r == PLM_OK)
+        r = d->backend->open(&opts, &d->dev, err);
+    if (r == PLM_OK)
+        r = d->backend->warm_up(d->dev, &all, err);
+    if (r == PLM_OK && d->backend->alloc(d->dev, PLM_SLAB_DEVICE, SLAB_BYTES, NULL, &d->slab))
+        r = plm_fail(err, PLM_ERR_OUT_OF_DEVICE, "no room for a slab");
+    return r;
+}
+
+int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
+{
+    struct plm_error err = {.msg = ""};
+    const size_t len = strcspn(id, ":");
+    const struct plm_backend *backend = find_backend(id, len);
+    if (backend == NULL)
+        return 77;
+    struct device *d = calloc(1, sizeof *d);
+    struct plm_host *host = plm_host_create(0);
+    if (d == NULL || host == NULL)
+        abort();
+    d->backend = backend;
+    d->host = host;
+    int r = open_device(d, id[len] == ':' ? id + len + 1 : NULL, threads, &err);
+    if (r != PLM_OK) {
+        close_device(d);
+        plm_host_destroy(host);
         free(d);
-        return 1;
+        const bool absent = r == PLM_ERR_NOT_FOUND || r == PLM_ERR_UNSUPPORTED;
+        printf("%s %s: %s\n", absent ? "no device" : "FAIL open", id, err.msg);
+        return absent ? 77 : 1;
     }
-    const struct plm_kernel_needs all = {
-        .weight_types = UINT64_MAX, .kv_types = UINT64_MAX, .head_groups = UINT64_MAX, .float_acts = true};
-    if (d->backend->alloc(d->dev, PLM_SLAB_DEVICE, SLAB_BYTES, NULL, &d->slab) != PLM_OK ||
-        d->backend->warm_up(d->dev, &all, &err) != PLM_OK) {
-        printf("FAIL %s: no slab, or no warm-up: %s\n", name, err.msg);
-        return 1;
-    }
+    d->bounded = strncmp(backend->caps(d->dev)->name, "llvmpipe", 8) == 0;
     // The CPU's device is of the reference's class; others answer to the tolerances of ops.def.
-    *ret = (struct conf_target){.name = name,
+    *ret = (struct conf_target){.name = id,
                                 .run = run_device,
                                 .impl = d,
-                                .bit_equal = strcmp(name, "cpu") == 0,
+                                .bit_equal = strcmp(backend->name, "cpu") == 0,
                                 .own_addresses = true};
     return 0;
 }
@@ -126,8 +170,7 @@ int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret
 int conf_device_close(struct conf_target *t)
 {
     struct device *d = t->impl;
-    d->backend->free(d->dev, &d->slab);
-    d->backend->close(d->dev);
+    close_device(d);
     int leaked = plm_host_destroy(d->host) != 0;
     if (leaked)
         printf("FAIL %s: host memory was not given back\n", t->name);

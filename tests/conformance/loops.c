@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// llvmpipe ends the loops of an invocation after 65,535 iterations, all of them together, and says
+// nothing. So a case whose shader could loop longer is no case for it. The bounds follow the
+// sources in shaders/, counted as if nothing were unrolled.
+#include "core/base/checked.h"
+#include "tests/conformance/conf.h"
+
+// Of one piece of 1,024 elements, or of one block of 32 of a product: loading, arithmetic and
+// quantising it.
+#define PIECE_LOOPS 32u
+#define BLOCK_LOOPS 512u
+// Sums over a workgroup, and setting out.
+#define ONCE_LOOPS 512u
+// Rows of as many sequences that a workgroup of attention may take in turn.
+#define TILE_ROWS 8u
+
+static uint64_t row_loops(uint64_t n)
+{
+    return plm_div_ceil(n, 1024) * PIECE_LOOPS + ONCE_LOOPS;
+}
+
+static uint64_t product_loops(uint64_t n_in)
+{
+    return plm_div_ceil(n_in, 32) * BLOCK_LOOPS / 32 + ONCE_LOOPS;
+}
+
+// Scores, weights and outputs of a split: over dimensions, over its tokens thrice.
+static uint64_t split_loops(uint32_t head_dim)
+{
+    return head_dim + 3 * PLM_ATTN_SPLIT_TOKENS;
+}
+
+uint64_t conf_loops(enum plm_op op, const void *args)
+{
+    switch (op) {
+    case PLM_OP_RMS_NORM: return row_loops(((const struct plm_rms_norm_args *)args)->n);
+    case PLM_OP_MATMUL: return product_loops(((const struct plm_matmul_args *)args)->n_in);
+    case PLM_OP_ATTENTION: {
+        const struct plm_attention_args *a = args;
+        const uint64_t tokens = (uint64_t)a->table_stride * PLM_KV_BLOCK_TOKENS;
+        return TILE_ROWS * plm_div_ceil(tokens, PLM_ATTN_SPLIT_TOKENS) * split_loops(a->head_dim) +
+               ONCE_LOOPS;
+    }
+    // One piece of a row each, or 64 KiB.
+    default: return PIECE_LOOPS + ONCE_LOOPS;
+    }
+}
