@@ -89,6 +89,8 @@ static int create_submit(struct plm_backend_device *dev, struct plm_vk_list *lis
     list->signals = plm_calloc(dev->host, PLM_HOST_DEVICE, n, sizeof(*list->signals));
     if (list->infos == NULL || list->buffers == NULL || list->signals == NULL)
         return PLM_ERR_NOMEM_HOST;
+    for (uint32_t i = 0; i <= n; i++)
+        list->buffers[i].sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_SUBMIT_INFO;
     return plm_vk_timeline_create(dev, &list->part_timeline);
 }
 
