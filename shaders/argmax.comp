@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // argmax: one workgroup per row.
 #version 460
+#extension GL_EXT_control_flow_attributes : require
 #include "shaders/lib/group.glsl"
 
 PLM_ARGS(plm_argmax_args);
+
+#define AT_ONCE 4u // loads in flight per invocation: a row is long, and its workgroup alone
 
 shared uint64_t best_of[PLM_GROUP];
 shared uint wrong_of[PLM_GROUP];
@@ -27,13 +30,21 @@ void main()
     bool wide = plm_aligned(a.x | uint64_t(a.n) * 4ul);
     uint64_t best = 0ul;
     uint wrong = 0u;
-    for (uint i = t * 4u; i < a.n; i += PLM_PIECE) {
-        vec4 x = plm_load4(row, i, a.n, wide);
-        for (uint c = 0u; c < 4u && i + c < a.n; c++) {
-            if ((floatBitsToUint(x[c]) & 0x7f800000u) == 0x7f800000u)
-                wrong++;
-            best = max(best, key(x[c], i + c));
+    for (uint begin = t * 4u; begin < a.n; begin += AT_ONCE * PLM_PIECE) {
+        vec4 x[AT_ONCE];
+        [[unroll]] for (uint p = 0u; p < AT_ONCE; p++) {
+            uint i = begin + p * PLM_PIECE;
+            x[p] = i < a.n ? plm_load4(row, i, a.n, wide) : vec4(0.0);
         }
+        [[unroll]] for (uint p = 0u; p < AT_ONCE; p++)
+            for (uint c = 0u; c < 4u; c++) {
+                uint i = begin + p * PLM_PIECE + c;
+                if (i >= a.n)
+                    break;
+                if ((floatBitsToUint(x[p][c]) & 0x7f800000u) == 0x7f800000u)
+                    wrong++;
+                best = max(best, key(x[p][c], i));
+            }
     }
     best_of[t] = best;
     wrong_of[t] = wrong;
