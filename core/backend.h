@@ -172,7 +172,8 @@ struct plm_backend_device; // each backend's own
 struct plm_backend {
     const char *name;
 
-    // Lists devices without opening a context. Stores at most cap and the number there are.
+    // Lists devices without opening a context. Stores at most cap and the number there are. Where a
+    // device cannot be used, err says why, also when the result is PLM_OK.
     int (*enumerate)(struct plm_host *host, struct plm_device_desc *out, size_t cap, size_t *ret_n,
                      struct plm_error *err);
     // May block, may take device memory (the driver's context). On failure nothing stays open.

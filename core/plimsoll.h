@@ -124,6 +124,9 @@ typedef struct plim_device_info {
 /* Stores at most cap devices (out may be NULL when cap is 0), and in *n the number there are.
  * NOMEM_HOST or OK. */
 PLIM_API int plim_device_list(plim_device_info *out, size_t cap, size_t *n);
+/* What this machine lacks for backends of this build to offer a device, or a device of theirs to be
+ * used: a line each, for people; no text where nothing is missing. OK, LIMIT or NOMEM_HOST. */
+PLIM_API int plim_device_missing(char *out, size_t cap, size_t *need);
 
 /* ---- engine ---- */
 

@@ -42,13 +42,26 @@ static void print_json(const plim_device_info *devices, size_t n)
     json_object_put(list);
 }
 
+// What stands between this machine and devices that the build could use: not part of the list.
+static void print_missing(void)
+{
+    size_t need = 0;
+    if (plim_device_missing(NULL, 0, &need) != PLIM_ERR_LIMIT || need == 0)
+        return;
+    char *text = malloc(need + 1);
+    if (text != NULL && plim_device_missing(text, need + 1, &need) == PLIM_OK)
+        fputs(text, stderr);
+    free(text);
+}
+
 int plim_cmd_devices(int argc, char **argv)
 {
     struct flags flags = {0};
     const struct plm_opt_group group = {"options", table, &flags};
     const struct plm_opt_command cmd = {
         .name = "devices",
-        .summary = "Lists the devices that a model can run on.",
+        .summary =
+            "Lists the devices that a model can run on; on stderr, what is missing for others.",
         .groups = &group,
         .n_groups = 1,
     };
@@ -68,5 +81,6 @@ int plim_cmd_devices(int argc, char **argv)
         print_json(devices, n);
     else
         print_table(devices, n);
+    print_missing();
     return plm_stdout_finish("devices") ? 0 : 1;
 }

@@ -18,14 +18,18 @@ static int vulkan_enumerate(struct plm_host *host, struct plm_device_desc *out, 
     uint32_t n;
     rc = plm_vk_physical_list(&instance, host, &list, &n, err);
     if (rc == PLM_OK) {
-        size_t usable = 0;
-        for (uint32_t i = 0; i < n && list[i].missing[0] == '\0'; i++, usable++) {
-            if (i >= cap)
+        uint32_t usable = 0; // these come first
+        for (; usable < n && list[usable].missing[0] == '\0'; usable++) {
+            if (usable >= cap)
                 continue;
-            snprintf(out[i].id, sizeof(out[i].id), "vulkan:%" PRIu32, i);
-            snprintf(out[i].name, sizeof(out[i].name), "%s", list[i].physical.name);
-            out[i].total_bytes = list[i].physical.heap_bytes;
+            const struct plm_vk_physical *physical = &list[usable].physical;
+            snprintf(out[usable].id, sizeof(out[usable].id), "vulkan:%" PRIu32, usable);
+            snprintf(out[usable].name, sizeof(out[usable].name), "%s", physical->name);
+            out[usable].total_bytes = physical->heap_bytes;
         }
+        if (usable < n)
+            plm_fail(err, PLM_ERR_UNSUPPORTED, "vulkan: %s cannot be used: it lacks %s",
+                     list[usable].physical.name, list[usable].missing);
         *ret_n = usable;
         plm_free(host, list);
     }

@@ -46,12 +46,18 @@ const char *plim_version(void)
     return STR(PLIM_VERSION_MAJOR) "." STR(PLIM_VERSION_MINOR) "." STR(PLIM_VERSION_PATCH);
 }
 
+#ifdef PLM_BACKEND_VULKAN
+#define BACKENDS "cpu, sim, vulkan"
+#else
+#define BACKENDS "cpu, sim"
+#endif
+
 const char *plim_build_info(void)
 {
 #if defined(__clang__)
-    return "backends cpu, sim; clang " __clang_version__;
+    return "backends " BACKENDS "; clang " __clang_version__;
 #else
-    return "backends cpu, sim; gcc " __VERSION__;
+    return "backends " BACKENDS "; gcc " __VERSION__;
 #endif
 }
 

@@ -36,6 +36,28 @@ int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
     return PLIM_OK;
 }
 
+int plim_device_missing(char *out, size_t cap, size_t *need)
+{
+    struct plm_buf buf;
+    struct plm_host *host = plm_host_create(0);
+    if (host == NULL)
+        return PLIM_ERR_NOMEM_HOST;
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    for (size_t b = 0; plm_backends[b] != NULL; b++) {
+        struct plm_device_desc descs[DEVICES_MAX];
+        struct plm_error why = {0};
+        size_t found = 0;
+        const int r = plm_backends[b]->enumerate(host, descs, DEVICES_MAX, &found, &why);
+        if (why.msg[0] != '\0')
+            plm_buf_printf(&buf, "%s\n", why.msg);
+        else if (r != PLM_OK)
+            plm_buf_printf(&buf, "%s: %s\n", plm_backends[b]->name, plm_strstatus(r));
+    }
+    const int r = plm_buf_out(&buf, out, cap, need);
+    plm_host_destroy(host);
+    return r;
+}
+
 // ---- model ----
 
 void plim_engine_model(const plim_engine *engine, plim_model_info *ret)

@@ -136,6 +136,7 @@ def failures_are_status_1():
 def results_as_json():
     same(json.loads(run("plan", "-m", "x", "--json").stdout), {"object": "plan"})
     same(json.loads(run("devices", "--json").stdout)[0]["id"], "cpu")
+    same(run("devices").stderr, "abacus: no beads\n")
     same(json.loads(run("inspect", "--json", "x").stdout), {"keys": {}})
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "plan.json")

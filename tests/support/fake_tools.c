@@ -36,6 +36,11 @@ int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
     return PLIM_OK;
 }
 
+int plim_device_missing(char *out, size_t cap, size_t *need)
+{
+    return give("abacus: no beads\n", out, cap, need);
+}
+
 int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *err)
 {
     static const char *const stages[] = {"load", "probe", "stress", "resize", "validate", "ready"};
