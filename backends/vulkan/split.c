@@ -57,8 +57,9 @@ void plm_vk_pace_learn(struct plm_vk_pace *pace, uint64_t work, uint32_t dispatc
 
 uint32_t plm_vk_cut_add(struct plm_vk_cut *cut, uint64_t work)
 {
-    const bool full = cut->n == PART_DISPATCHES && cut->limit != UINT64_MAX;
-    if (cut->n_parts == 0 || full || cut->work > cut->limit || work > cut->limit - cut->work) {
+    const bool full =
+        cut->n == PART_DISPATCHES || cut->work > cut->limit || work > cut->limit - cut->work;
+    if (cut->n_parts == 0 || (full && cut->limit != UINT64_MAX)) {
         cut->n_parts++;
         cut->work = 0;
         cut->n = 0;
