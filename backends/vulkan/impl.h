@@ -281,6 +281,9 @@ int plm_vk_staging_create(struct plm_backend_device *dev, struct plm_vk_staging 
 void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_staging *staging);
 // Gives back the load ring for good (empty_cache); returns its bytes.
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev);
+// Before a slab is freed: waits for the copies that travel, and drops those into it that wait for a
+// submit.
+void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64_t bytes);
 int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
 int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
 // Small copies wait in the serving ring for the next submit, before whose dispatches they run: the

@@ -194,6 +194,7 @@ void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab)
 {
     struct plm_vk_slab *own = slab->impl;
     struct plm_vk_slabs *slabs = &dev->slabs;
+    plm_vk_staging_forget(dev, own->memory.addr, own->memory.taken);
     const size_t above = slab_above(slabs, own->memory.addr);
     memmove(&slabs->at[above - 1], &slabs->at[above], (slabs->n - above) * sizeof(slabs->at[0]));
     slabs->n--;

@@ -306,6 +306,29 @@ void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value)
         segment_leave(&staging->serve, dev->timeline, value);
 }
 
+// Longer than any copy; a device that needs more hangs, and then nothing is safe to free.
+#define SETTLE_NS INT64_C(10000000000)
+
+void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64_t bytes)
+{
+    struct plm_vk_staging *staging = dev->staging;
+    if (staging == NULL)
+        return;
+    const struct copy gone = {.at = addr, .bytes = bytes};
+    struct segment *s = &staging->serve.segments[staging->serve.next];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; s->busy_until == VK_NULL_HANDLE && i < s->n; i++) {
+        if (!overlaps(&s->copies[i], &gone))
+            s->copies[kept++] = s->copies[i];
+    }
+    if (s->busy_until == VK_NULL_HANDLE && kept < s->n) {
+        s->n = kept;
+        s->recorded = false;
+    }
+    if (!atomic_load(&dev->lost))
+        plm_vk_timeline_wait(dev, staging->timeline, staging->value, SETTLE_NS);
+}
+
 // ---- copies ----
 
 // Puts a copy into a segment of a ring, which must have room for it.
