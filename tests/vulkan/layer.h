@@ -75,4 +75,7 @@ VkResult view_check_device(const VkDeviceCreateInfo *info);
 bool view_pretends(const struct layer_instance *instance, VkPhysicalDevice physical,
                    const char *extension);
 
+// Lets the driver end what a rule makes hang (queue.c).
+void queue_settle(struct layer_device *device);
+
 #endif

@@ -5,7 +5,8 @@
 
 bool layer_control_open(struct layer_control *ret, const char *path)
 {
-    // Never unloaded, if it is there: what lavapipe keeps in globals would look leaked without them.
+    // Never unloaded, if it is there: what lavapipe keeps in globals would look leaked without
+    // them.
     dlopen("libvulkan_lvp.so", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {

@@ -85,9 +85,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL allocate(VkDevice handle, const VkMemoryAl
 static VKAPI_ATTR void VKAPI_CALL free_memory(VkDevice handle, VkDeviceMemory memory,
                                               const VkAllocationCallbacks *callbacks)
 {
+    struct layer_device *device = layer_device_of(handle);
+    queue_settle(device);
     // First the account: the driver may give the same handle to another thread at once.
     account_memory_gone((uint64_t)memory);
-    layer_device_of(handle)->FreeMemory(handle, memory, callbacks);
+    device->FreeMemory(handle, memory, callbacks);
 }
 
 static VKAPI_ATTR VkResult VKAPI_CALL map(VkDevice handle, VkDeviceMemory memory,

@@ -27,8 +27,10 @@ static void add_signal(struct submit *submit, VkSemaphore semaphore, uint64_t va
     }
 }
 
+// On a device that is really lost nothing runs any more: what was handed down before is let end.
 static void lose(struct layer_device *device, const struct fault *fault)
 {
+    device->DeviceWaitIdle(device->handle);
     atomic_store(&device->lost, true);
     faults_lose(fault);
 }
@@ -145,17 +147,24 @@ static bool hangs(struct layer_device *device, VkSemaphore semaphore, uint64_t v
     return running && found;
 }
 
+// The application may give up on what hangs, and free what it uses.
+void queue_settle(struct layer_device *device)
+{
+    if (hangs(device, VK_NULL_HANDLE, 0, VK_NULL_HANDLE)) {
+        device->DeviceWaitIdle(device->handle);
+    }
+}
+
 static void nap(void)
 {
     const struct timespec time = {.tv_nsec = NAP_NS};
     nanosleep(&time, NULL);
 }
 
-// Counts a wait; true: it ends here with this result.
+// Any look at what was submitted; true: it ends here with this result.
 static bool strike_wait(struct layer_device *device, VkResult *ret)
 {
     struct fault fault;
-    account_add(ACCOUNT_waits, 1);
     if (atomic_load(&device->lost)) {
         *ret = VK_ERROR_DEVICE_LOST;
         return true;
@@ -187,6 +196,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
     struct layer_device *device = layer_device_of(handle);
     int64_t begin = faults_now_ns();
     VkResult result = VK_SUCCESS;
+    account_add(ACCOUNT_waits, 1);
     if (strike_wait(device, &result)) {
         return result;
     }
@@ -205,10 +215,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL counter(VkDevice handle, VkSemaphore semap
 {
     struct layer_device *device = layer_device_of(handle);
     uint64_t value = 0;
-    if (atomic_load(&device->lost)) {
-        return VK_ERROR_DEVICE_LOST;
+    VkResult result = VK_SUCCESS;
+    if (strike_wait(device, &result)) {
+        return result;
     }
-    VkResult result = device->GetSemaphoreCounterValue(handle, semaphore, &value);
+    result = device->GetSemaphoreCounterValue(handle, semaphore, &value);
     if (result != VK_SUCCESS) {
         return result;
     }
@@ -226,6 +237,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_fences(VkDevice handle, uint32_t n,
     struct layer_device *device = layer_device_of(handle);
     int64_t begin = faults_now_ns();
     VkResult result = VK_SUCCESS;
+    account_add(ACCOUNT_waits, 1);
     if (strike_wait(device, &result)) {
         return result;
     }
@@ -243,8 +255,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_fences(VkDevice handle, uint32_t n,
 static VKAPI_ATTR VkResult VKAPI_CALL fence_status(VkDevice handle, VkFence fence)
 {
     struct layer_device *device = layer_device_of(handle);
-    if (atomic_load(&device->lost)) {
-        return VK_ERROR_DEVICE_LOST;
+    VkResult result = VK_SUCCESS;
+    if (strike_wait(device, &result)) {
+        return result;
     }
     return hangs(device, VK_NULL_HANDLE, 0, fence) ? VK_NOT_READY
                                                    : device->GetFenceStatus(handle, fence);
@@ -255,6 +268,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL queue_idle(VkQueue queue)
 {
     struct layer_device *device = layer_device_of(queue);
     VkResult result = VK_SUCCESS;
+    account_add(ACCOUNT_waits, 1);
     bool struck = strike_wait(device, &result);
     while (!struck && hangs(device, VK_NULL_HANDLE, 0, VK_NULL_HANDLE)) {
         nap();
@@ -267,6 +281,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL device_idle(VkDevice handle)
 {
     struct layer_device *device = layer_device_of(handle);
     VkResult result = VK_SUCCESS;
+    account_add(ACCOUNT_waits, 1);
     bool struck = strike_wait(device, &result);
     while (!struck && hangs(device, VK_NULL_HANDLE, 0, VK_NULL_HANDLE)) {
         nap();

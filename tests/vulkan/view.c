@@ -373,7 +373,7 @@ static void fill_budget(const struct world *world, const VkPhysicalDeviceMemoryP
         case BUDGET_ZERO: budget = 0; break;
         case BUDGET_MAX: budget = real ? UINT64_MAX : 0; break;
         case BUDGET_FIXED: budget = real ? world->budget_bytes : 0; break;
-        default: break;
+        default: budget += budget == 0 && real; break; // the extension knows no budget of 0
         }
         ret->heapBudget[i] = budget;
         ret->heapUsage[i] = world->budget == BUDGET_ZERO ? 0 : account_heap_bytes(i);
