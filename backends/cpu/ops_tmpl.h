@@ -13,7 +13,8 @@ extern const struct plm_cpu_kernels OPS_TABLE;
 const struct plm_cpu_kernels OPS_TABLE = {
     .fn =
         {
-#define PLM_OP(NAME, name, units, tolerance) [PLM_OP_##NAME] = PLM_CPU_FN(name),
+#define PLM_OP(NAME, name, units, tolerance)          [PLM_OP_##NAME] = PLM_CPU_FN(name),
+#define PLM_OP_OPTIONAL(NAME, name, units, tolerance) [PLM_OP_##NAME] = plm_ref_##name,
 #include "kernels/ops.def"
 #undef PLM_OP
         },

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference: attention.
+// Reference: attention, attention_split, attention_merge.
 #include "backends/cpu/refs.h"
 #include "backends/cpu/rows.h"
 
-#define BLOCK PLM_KV_BLOCK_TOKENS
+#define BLOCK        PLM_KV_BLOCK_TOKENS
+#define SPLIT_BLOCKS (PLM_ATTN_SPLIT_TOKENS / BLOCK)
 
 static float kv_load(const uint8_t *base, uint64_t i, uint32_t kv_type)
 {
@@ -11,6 +12,15 @@ static float kv_load(const uint8_t *base, uint64_t i, uint32_t kv_type)
         return plm_f16_to_f32(((const uint16_t *)(const void *)base)[i]);
     return ((const float *)(const void *)base)[i];
 }
+
+// What one row sees of the cache.
+struct view {
+    const uint64_t *table; // of its sequence
+    uint64_t layer_offset;
+    uint32_t tokens;
+    uint32_t kv_heads, head_dim, kv_type;
+    float scale;
+};
 
 // Softmax state of one query head over the blocks seen so far.
 struct state {
@@ -22,7 +32,7 @@ struct state {
 // Adds the first n tokens of a block. k and v point to the head's [head_dim][16] and
 // [16][head_dim].
 static void attend_block(struct state *s, const float *q, const uint8_t *k, const uint8_t *v,
-                         uint32_t n, const struct plm_attention_args *a)
+                         uint32_t n, const struct view *a)
 {
     float score[BLOCK], p[BLOCK] = {0};
     float top = s->top;
@@ -47,33 +57,134 @@ static void attend_block(struct state *s, const float *q, const uint8_t *k, cons
     s->top = top;
 }
 
+// Blocks [first, end) of one KV head, begun from scratch; out is not divided by the sum.
+static struct state attend(const float *q, float *out, const struct view *a, uint32_t kv_head,
+                           uint32_t first, uint32_t end)
+{
+    const uint64_t head_bytes =
+        (uint64_t)BLOCK * a->head_dim * (a->kv_type == PLM_TYPE_F16 ? 2 : 4);
+    struct state s = {-INFINITY, {0}, out};
+    memset(out, 0, (uint64_t)a->head_dim * 4);
+    for (uint32_t b = first; b < end; b++) {
+        const uint8_t *k =
+            PLM_PTR(const uint8_t, a->table[b] + a->layer_offset) + kv_head * head_bytes;
+        uint32_t n = a->tokens - b * BLOCK < BLOCK ? a->tokens - b * BLOCK : BLOCK;
+        attend_block(&s, q, k, k + a->kv_heads * head_bytes, n, a);
+    }
+    return s;
+}
+
+static uint32_t blocks_of(uint32_t tokens)
+{
+    return (tokens + BLOCK - 1) / BLOCK;
+}
+
 void plm_ref_attention(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
     const struct plm_attention_args *a = args;
     const uint32_t group = a->heads / a->kv_heads;
-    const uint64_t elem = a->kv_type == PLM_TYPE_F16 ? 2 : 4;
-    const uint64_t head_bytes = (uint64_t)BLOCK * a->head_dim * elem;
     for (uint32_t u = begin; u < end; u++) {
         uint32_t kv_head = u / a->rows, r = u % a->rows;
-        uint32_t pos = (uint32_t)PLM_PTR(const int32_t, a->pos)[r];
         uint64_t seq = (uint32_t)PLM_PTR(const int32_t, a->seq)[r];
-        const uint64_t *table = PLM_PTR(const uint64_t, a->tables) + seq * a->table_stride;
+        const struct view view = {PLM_PTR(const uint64_t, a->tables) + seq * a->table_stride,
+                                  a->layer_offset,
+                                  (uint32_t)PLM_PTR(const int32_t, a->pos)[r] + 1,
+                                  a->kv_heads,
+                                  a->head_dim,
+                                  a->kv_type,
+                                  a->scale};
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
             const float *q =
                 PLM_PTR(const float, a->q) + (uint64_t)r * a->ld_q + (uint64_t)h * a->head_dim;
             float *out = PLM_PTR(float, a->dst) + ((uint64_t)r * a->heads + h) * a->head_dim;
-            struct state s = {-INFINITY, {0}, out};
-            memset(out, 0, (uint64_t)a->head_dim * 4);
-            for (uint32_t b = 0; b <= pos / BLOCK; b++) {
-                const uint8_t *k =
-                    PLM_PTR(const uint8_t, table[b] + a->layer_offset) + kv_head * head_bytes;
-                uint32_t n = pos + 1 - b * BLOCK < BLOCK ? pos + 1 - b * BLOCK : BLOCK;
-                attend_block(&s, q, k, k + a->kv_heads * head_bytes, n, a);
-            }
+            struct state s = attend(q, out, &view, kv_head, 0, blocks_of(view.tokens));
             float sum = plm_sum16(s.sums);
             for (uint32_t d = 0; d < a->head_dim; d++)
                 out[d] /= sum;
         }
     }
+}
+
+void plm_ref_attention_split(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_attention_split_args *a = args;
+    const uint32_t group = a->heads / a->kv_heads;
+    for (uint32_t u = begin; u < end; u++) {
+        uint32_t r = u / a->splits, split = u % a->splits;
+        uint64_t seq = (uint32_t)PLM_PTR(const int32_t, a->seq)[r];
+        const struct view view = {PLM_PTR(const uint64_t, a->tables) + seq * a->table_stride,
+                                  a->layer_offset,
+                                  (uint32_t)PLM_PTR(const int32_t, a->pos)[r] + 1,
+                                  a->kv_heads,
+                                  a->head_dim,
+                                  a->kv_type,
+                                  a->scale};
+        uint32_t first = split * SPLIT_BLOCKS, last = blocks_of(view.tokens);
+        last = last < first + SPLIT_BLOCKS ? last : first + SPLIT_BLOCKS;
+        for (uint32_t h = 0; first < last && h < a->heads; h++) {
+            const float *q =
+                PLM_PTR(const float, a->q) + (uint64_t)r * a->ld_q + (uint64_t)h * a->head_dim;
+            float *record = PLM_PTR(float, a->partial) +
+                            (((uint64_t)r * a->heads + h) * a->splits + split) * (a->head_dim + 2);
+            struct state s = attend(q, record + 2, &view, h / group, first, last);
+            record[0] = s.top;
+            record[1] = plm_sum16(s.sums);
+        }
+    }
+}
+
+// Merges the records of one head into out.
+static void merge_head(const struct plm_attention_merge_args *a, const float *record,
+                       uint32_t splits, float *out)
+{
+    float top = record[0], sum = record[1];
+    memcpy(out, record + 2, (uint64_t)a->head_dim * 4);
+    for (uint32_t s = 1; s < splits; s++) {
+        record += a->head_dim + 2;
+        float both = record[0] > top ? record[0] : top;
+        float old = plm_expf(top - both), fresh = plm_expf(record[0] - both);
+        sum = sum * old + record[1] * fresh;
+        for (uint32_t d = 0; d < a->head_dim; d++)
+            out[d] = out[d] * old + record[2 + d] * fresh;
+        top = both;
+    }
+    for (uint32_t d = 0; d < a->head_dim; d++)
+        out[d] /= sum;
+}
+
+// Merges one row's heads [h, h + n) into out.
+static void merge_heads(const struct plm_attention_merge_args *a, uint32_t r, uint32_t h,
+                        uint32_t n, float *out)
+{
+    const uint32_t pos = (uint32_t)PLM_PTR(const int32_t, a->pos)[r];
+    for (uint32_t i = 0; i < n; i++)
+        merge_head(a,
+                   PLM_PTR(const float, a->partial) +
+                       ((uint64_t)r * a->heads + h + i) * a->splits * (a->head_dim + 2),
+                   pos / PLM_ATTN_SPLIT_TOKENS + 1, out + (uint64_t)i * a->head_dim);
+}
+
+void plm_ref_attention_merge(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    const struct plm_attention_merge_args *a = args;
+    const uint64_t n = (uint64_t)a->heads * a->head_dim;
+    // Heads are merged in groups that fill whole blocks of 8-bit activations: head_dim is a
+    // multiple of 8.
+    float *part = scratch;
+    const uint32_t group = a->head_dim % 32 == 0 ? 1 : a->head_dim % 16 == 0 ? 2 : 4;
+    for (uint32_t r = begin; r < end; r++)
+        for (uint32_t h = 0; h < a->heads; h += group) {
+            const uint32_t heads = a->heads - h < group ? a->heads - h : group;
+            const uint64_t at = (uint64_t)h * a->head_dim;
+            merge_heads(a, r, h, heads, part);
+            if (a->dst_f32 != 0)
+                memcpy(PLM_PTR(float, a->dst_f32) + r * n + at, part,
+                       (uint64_t)heads * a->head_dim * 4);
+            for (uint32_t b = 0; a->dst_q8 != 0 && b < heads * a->head_dim / 32; b++)
+                plm_q8_store(PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(n) +
+                                 (at / 32 + b) * PLM_ACT_Q8_BLOCK_BYTES,
+                             part + b * 32);
+        }
 }

@@ -27,22 +27,8 @@ void PLM_CPU_FN(rope_table)(const void *args, uint32_t begin, uint32_t end, void
 static void rope_row(float *x, const float *table, uint32_t heads, uint32_t head_dim, uint32_t dims,
                      uint32_t mode)
 {
-    for (uint32_t h = 0; h < heads; h++, x += head_dim) {
-        if (mode == PLM_ROPE_NEOX) {
-            float *lo = x, *hi = x + dims / 2;
-            for (uint32_t i = 0; i < dims / 2; i++) {
-                float c = table[i * 2], s = table[i * 2 + 1], x0 = lo[i], x1 = hi[i];
-                lo[i] = x0 * c - x1 * s;
-                hi[i] = x0 * s + x1 * c;
-            }
-        } else {
-            for (uint32_t i = 0; i < dims; i += 2) {
-                float c = table[i], s = table[i + 1], x0 = x[i], x1 = x[i + 1];
-                x[i] = x0 * c - x1 * s;
-                x[i + 1] = x0 * s + x1 * c;
-            }
-        }
-    }
+    for (uint32_t h = 0; h < heads; h++)
+        plm_rope_head(x + (uint64_t)h * head_dim, table, dims, mode);
 }
 
 void PLM_CPU_FN(rope)(const void *args, uint32_t begin, uint32_t end, void *scratch)
@@ -59,23 +45,9 @@ void PLM_CPU_FN(rope)(const void *args, uint32_t begin, uint32_t end, void *scra
 static void kv_store(uint8_t *block, uint32_t place, const float *k, const float *v,
                      uint32_t kv_heads, uint32_t head_dim, uint32_t kv_type)
 {
-    uint64_t half = (uint64_t)kv_heads * PLM_KV_BLOCK_TOKENS * head_dim; // elements of K
     for (uint32_t h = 0; h < kv_heads; h++) {
-        uint64_t base = (uint64_t)h * PLM_KV_BLOCK_TOKENS * head_dim;
-        uint64_t k_at = base + place, v_at = half + base + (uint64_t)place * head_dim;
-        if (kv_type == PLM_TYPE_F16) {
-            uint16_t *out = (uint16_t *)(void *)block;
-            for (uint32_t d = 0; d < head_dim; d++) {
-                out[k_at + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = plm_f32_to_f16(k[h * head_dim + d]);
-                out[v_at + d] = plm_f32_to_f16(v[h * head_dim + d]);
-            }
-        } else {
-            float *out = (float *)(void *)block;
-            for (uint32_t d = 0; d < head_dim; d++) {
-                out[k_at + (uint64_t)d * PLM_KV_BLOCK_TOKENS] = k[h * head_dim + d];
-                out[v_at + d] = v[h * head_dim + d];
-            }
-        }
+        plm_k_store(block, h, place, k + (uint64_t)h * head_dim, head_dim, kv_type);
+        plm_v_store(block, kv_heads, h, place, v + (uint64_t)h * head_dim, head_dim, kv_type);
     }
 }
 

@@ -46,4 +46,58 @@ static inline void plm_q8_store(uint8_t *record, const float x[32])
     memcpy(record + PLM_ACT_Q8_DS, &ds, 4);
 }
 
+static inline float plm_silu_mul(float gate, float up)
+{
+    return gate / (1.0f + plm_expf(-gate)) * up;
+}
+
+// Rotates one head; table is the row's (cos, sin) pairs.
+static inline void plm_rope_head(float *x, const float *table, uint32_t dims, uint32_t mode)
+{
+    if (mode == PLM_ROPE_NEOX) {
+        float *lo = x, *hi = x + dims / 2;
+        for (uint32_t i = 0; i < dims / 2; i++) {
+            float c = table[i * 2], s = table[i * 2 + 1], x0 = lo[i], x1 = hi[i];
+            lo[i] = x0 * c - x1 * s;
+            hi[i] = x0 * s + x1 * c;
+        }
+    } else {
+        for (uint32_t i = 0; i < dims; i += 2) {
+            float c = table[i], s = table[i + 1], x0 = x[i], x1 = x[i + 1];
+            x[i] = x0 * c - x1 * s;
+            x[i + 1] = x0 * s + x1 * c;
+        }
+    }
+}
+
+// Stores one token's K or V of one head in a KV block: element d goes to at[d * step].
+static inline void plm_kv_store(uint8_t *block, uint64_t at, uint64_t step, const float *x,
+                                uint32_t head_dim, uint32_t kv_type)
+{
+    if (kv_type == PLM_TYPE_F16) {
+        uint16_t *out = (uint16_t *)(void *)block + at;
+        for (uint32_t d = 0; d < head_dim; d++)
+            out[d * step] = plm_f32_to_f16(x[d]);
+    } else {
+        float *out = (float *)(void *)block + at;
+        for (uint32_t d = 0; d < head_dim; d++)
+            out[d * step] = x[d];
+    }
+}
+
+// block points to the layer in a KV block.
+static inline void plm_k_store(uint8_t *block, uint32_t head, uint32_t place, const float *k,
+                               uint32_t head_dim, uint32_t kv_type)
+{
+    plm_kv_store(block, (uint64_t)head * PLM_KV_BLOCK_TOKENS * head_dim + place,
+                 PLM_KV_BLOCK_TOKENS, k, head_dim, kv_type);
+}
+
+static inline void plm_v_store(uint8_t *block, uint32_t kv_heads, uint32_t head, uint32_t place,
+                               const float *v, uint32_t head_dim, uint32_t kv_type)
+{
+    plm_kv_store(block, ((uint64_t)(kv_heads + head) * PLM_KV_BLOCK_TOKENS + place) * head_dim, 1,
+                 v, head_dim, kv_type);
+}
+
 #endif

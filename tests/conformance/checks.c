@@ -11,21 +11,12 @@
 #include "backends/panel/pack.h"
 #include "tests/conformance/conf.h"
 
-// Buffer of a field, or NULL.
-static struct conf_buf *at(struct conf_case *c, size_t field)
-{
-    for (int i = 0; i < c->n_bufs; i++)
-        if (c->buf[i].field == field)
-            return &c->buf[i];
-    return NULL;
-}
-
 #define DATA(type, op, name)                                                                       \
-    (at(c, offsetof(struct plm_##op##_args, name)) == NULL                                         \
+    (conf_at(c, offsetof(struct plm_##op##_args, name)) == NULL                                    \
          ? NULL                                                                                    \
-         : (type *)(void *)at(c, offsetof(struct plm_##op##_args, name))->data)
+         : (type *)(void *)conf_at(c, offsetof(struct plm_##op##_args, name))->data)
 #define INITIAL(type, op, name)                                                                    \
-    ((type *)(void *)at(c, offsetof(struct plm_##op##_args, name))->initial)
+    ((type *)(void *)conf_at(c, offsetof(struct plm_##op##_args, name))->initial)
 
 // Element of the packed weight, from the decoder that the golden blocks check.
 static double weight_at(const struct plm_matmul_args *a, const uint8_t *w, uint32_t o, uint32_t i)
@@ -176,7 +167,7 @@ static bool attention_near(struct conf_case *c)
     const uint32_t dim = a->head_dim, group = a->heads / a->kv_heads;
     for (uint32_t u = 0; u < a->rows * a->heads; u++) {
         uint32_t r = u / a->heads, h = u % a->heads, kvh = h / group;
-        double p[6 * 16], out[256] = {0}, top = -INFINITY, sum = 0;
+        double p[CONF_CONTEXT_MAX], out[256] = {0}, top = -INFINITY, sum = 0;
         for (int phase = 0; phase < 2; phase++)
             for (uint32_t t = 0; t <= (uint32_t)pos[r]; t++) {
                 const uint8_t *layer =
@@ -331,8 +322,8 @@ static bool rows_agree(struct conf_target *t, struct conf_case *c, struct conf_r
 {
     struct plm_matmul_args a;
     memcpy(&a, c->args, sizeof a);
-    struct conf_buf *x = at(c, offsetof(struct plm_matmul_args, x));
-    struct conf_buf *dst = at(c, offsetof(struct plm_matmul_args, dst));
+    struct conf_buf *x = conf_at(c, offsetof(struct plm_matmul_args, x));
+    struct conf_buf *dst = conf_at(c, offsetof(struct plm_matmul_args, dst));
     uint64_t x_bytes = PLM_ACT_ROW_BYTES(a.act, a.n_in), row = (uint64_t)a.ld_dst * 4;
     uint8_t *all = malloc(dst->bytes);
     bool ok = all != NULL && t->run(t, c, rng) == 0;

@@ -92,11 +92,20 @@ void *conf_inout(struct conf_case *c, size_t field, uint64_t bytes)
     return b->data;
 }
 
-void *conf_output_bits(struct conf_case *c, size_t field, uint64_t bytes)
+void *conf_output_q8(struct conf_case *c, size_t field, uint32_t rows, uint32_t n)
 {
-    void *data = conf_output(c, field, bytes);
-    c->buf[c->n_bufs - 1].bits = true;
+    void *data = conf_output(c, field, PLM_ACT_Q8_ROW_BYTES(n) * rows);
+    c->buf[c->n_bufs - 1].kind = CONF_Q8;
+    c->buf[c->n_bufs - 1].n = n;
     return data;
+}
+
+struct conf_buf *conf_at(struct conf_case *c, size_t field)
+{
+    for (int i = 0; i < c->n_bufs; i++)
+        if (c->buf[i].field == field)
+            return &c->buf[i];
+    return NULL;
 }
 
 uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int into)
@@ -250,42 +259,6 @@ static bool guards_hold(const struct conf_case *c, const char *who)
     return true;
 }
 
-// Floats of the same value, or both NaN; bits otherwise.
-static bool same(const uint8_t *a, const uint8_t *b, bool bits)
-{
-    float x, y;
-    memcpy(&x, a, 4);
-    memcpy(&y, b, 4);
-    return memcmp(a, b, 4) == 0 || (!bits && isnan(x) && isnan(y));
-}
-
-static bool compare(const struct conf_target *t, const struct conf_case *c,
-                    const struct conf_buf *b, const uint8_t *want, const uint8_t *got)
-{
-    double limit = t->bit_equal ? 0.0 : conf_tolerance(c->op), top = 0.0;
-    uint64_t wrong = 0;
-    for (uint64_t i = 0; i + 4 <= b->bytes; i += 4) {
-        float v;
-        memcpy(&v, want + i, 4);
-        top = isfinite(v) && fabs((double)v) > top ? fabs((double)v) : top;
-    }
-    for (uint64_t i = 0; i + 4 <= b->bytes; i += 4) {
-        float x, y;
-        if (same(want + i, got + i, b->bits))
-            continue;
-        memcpy(&x, want + i, 4);
-        memcpy(&y, got + i, 4);
-        if (limit > 0.0 && fabs((double)x - (double)y) <= limit * top)
-            continue;
-        if (wrong++ < 3)
-            printf("FAIL %s: field %u word %llu: reference %a, %s %a\n", c->label, b->field,
-                   (unsigned long long)(i / 4), (double)x, t->name, (double)y);
-    }
-    if (b->bytes % 4 != 0 && memcmp(want + b->bytes / 4 * 4, got + b->bytes / 4 * 4, b->bytes % 4))
-        wrong++;
-    return wrong == 0;
-}
-
 bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
 {
     struct conf_target reference;
@@ -306,7 +279,9 @@ bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng
     ok = ok && guards_hold(c, t->name);
     for (int i = 0; i < c->n_bufs; i++) {
         if (c->buf[i].out)
-            ok = compare(t, c, &c->buf[i], want[i], c->buf[i].data) && ok;
+            ok = conf_same(c, &c->buf[i], want[i], c->buf[i].data,
+                           t->bit_equal ? -1.0 : conf_tolerance(c->op), t->name) &&
+                 ok;
         free(want[i]);
     }
     return ok;

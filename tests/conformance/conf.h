@@ -11,7 +11,17 @@
 
 #include "core/backend.h"
 
-#define CONF_BUFFERS 12
+#define CONF_BUFFERS     12
+#define CONF_CONTEXT_MAX 800 // tokens of a sequence: three splits of attention and a part
+
+// What a buffer holds, for the comparison with a target of another numerics class.
+enum conf_kind {
+    CONF_FLOATS,
+    CONF_HALVES, // KV in half precision
+    CONF_BITS,   // any word: a NaN's pattern counts too
+    CONF_Q8,     // rows of PLM_ACT_Q8
+    CONF_ARGMAX, // struct plm_argmax_record
+};
 
 struct conf_buf {
     uint8_t *block; // guard, data, guard
@@ -22,7 +32,8 @@ struct conf_buf {
     uint32_t field;  // offset of its address in the arguments; UINT32_MAX: none
     int reloc;       // >= 0: 64-bit words are offsets into that buffer, made addresses for a run
     bool out;        // compared afterwards
-    bool bits;       // not floats: NaN patterns must match too
+    enum conf_kind kind;
+    uint32_t n; // CONF_Q8: elements of a row
     // A weight: initial holds the file's bytes, data the packed image.
     bool weight;
 };
@@ -71,7 +82,9 @@ void conf_begin(struct conf_case *c, enum plm_op op, size_t args_bytes);
 void *conf_input(struct conf_case *c, size_t field, uint64_t bytes);
 void *conf_output(struct conf_case *c, size_t field, uint64_t bytes); // poisoned
 void *conf_inout(struct conf_case *c, size_t field, uint64_t bytes);
-void *conf_output_bits(struct conf_case *c, size_t field, uint64_t bytes);
+void *conf_output_q8(struct conf_case *c, size_t field, uint32_t rows, uint32_t n);
+// The data of a field, or NULL.
+struct conf_buf *conf_at(struct conf_case *c, size_t field);
 // 64-bit offsets into the buffer with index `into`.
 uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int into);
 // Random weight of a type; returns the file's bytes.
@@ -83,6 +96,11 @@ uint32_t conf_units(enum plm_op op, const void *args);
 double conf_tolerance(enum plm_op op);
 const char *conf_op_name(enum plm_op op);
 
+// Whether an output of a run is the reference's, within `limit` of the largest magnitude. Below 0:
+// of the same numerics class, so that records and halves must be equal bit by bit. Prints the first
+// differences.
+bool conf_same(const struct conf_case *c, const struct conf_buf *b, const uint8_t *want,
+               const uint8_t *got, double limit, const char *who);
 // Runs on the reference and on the target and compares; prints the first differences.
 bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
 
@@ -92,6 +110,8 @@ void conf_make(struct conf_case *c, enum plm_op op, struct conf_rng *rng);
 int conf_doubles(struct conf_rng *rng, int rounds);
 // Rows of a product alone and together; number of failures.
 int conf_rows(struct conf_target *t, struct conf_rng *rng);
+// Optional ops against the chains they stand for; number of failures.
+int conf_fused(struct conf_target *t, struct conf_rng *rng);
 // fill, then verify, on the target: what they write depends on addresses. Number of failures.
 int conf_fill(struct conf_target *t, struct conf_rng *rng);
 // Golden blocks through pack and get_rows; number of failures.

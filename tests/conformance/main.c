@@ -72,7 +72,7 @@ static int run_all(struct conf_target *t, int cases, uint64_t seed, const char *
         ran++;
     }
     struct conf_rng rng = {seed};
-    int more = conf_rows(t, &rng) + conf_fill(t, &rng);
+    int more = conf_rows(t, &rng) + conf_fill(t, &rng) + conf_fused(t, &rng);
     if (strcmp(t->name, "reference") == 0)
         more += conf_doubles(&rng, cases);
     if (quants != NULL)

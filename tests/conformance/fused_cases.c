@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random cases of attention and of the optional ops.
+#include <math.h>
+#include <string.h>
+
+#include "tests/conformance/draw.h"
+
+// ---- attention ----
+
+// Contexts within a block or a few; rarely, over more than one split.
+static uint32_t draw_blocks(const struct conf_kv_shape *s, struct conf_rng *rng)
+{
+    const bool small = s->kv_heads * s->head_dim <= 128;
+    return small && conf_below(rng, 3) == 0 ? conf_range(rng, 14, CONF_CONTEXT_MAX / 16)
+                                            : conf_range(rng, 1, 6);
+}
+
+// Inputs of attention, whose fields attention_split has in the same places.
+static struct plm_attention_args draw_attention(struct conf_case *c, struct conf_rng *rng)
+{
+    struct conf_kv_shape s = conf_draw_kv(rng);
+    uint32_t seqs = conf_range(rng, 1, 4), blocks = draw_blocks(&s, rng), group;
+    struct plm_attention_args a = {.kv_heads = s.kv_heads,
+                                   .head_dim = s.head_dim,
+                                   .kv_type = s.kv_type,
+                                   .table_stride = blocks + conf_below(rng, 3)};
+    group = conf_below(rng, 6) == 0 ? conf_range(rng, 13, 16) : conf_range(rng, 1, 7);
+    a.heads = s.kv_heads * group;
+    a.ld_q = a.heads * a.head_dim + conf_below(rng, 9);
+    a.scale = 1.0f / sqrtf((float)a.head_dim);
+    a.layer_offset = conf_below(rng, s.layers) * s.layer_bytes;
+    uint64_t slab_bytes = (uint64_t)seqs * blocks * s.block_bytes;
+    uint8_t *slab = conf_input(c, UINT32_MAX, slab_bytes);
+    memset(slab, 0xff, slab_bytes);
+    uint64_t *tables =
+        conf_addresses(c, FIELD(attention, tables), (uint64_t)seqs * a.table_stride, 0);
+    int32_t pos[200], seq[200];
+    for (uint32_t q = 0; q < seqs; q++) {
+        uint32_t tokens = conf_range(rng, 1, blocks * 16);
+        for (uint32_t b = 0; b < a.table_stride; b++) // interleaved among the sequences
+            tables[q * a.table_stride + b] = b < blocks ? (b * seqs + q) * s.block_bytes : 0;
+        // K and V that the rows may not see stay NaN: a kernel that touches them shows.
+        conf_fill_history(slab, &s, tables + q * a.table_stride, a.layer_offset, tokens, rng);
+        // A chunk at the end, a single token, or rows in any order.
+        uint32_t rows = conf_below(rng, 2) ? 1 : conf_range(rng, 1, tokens < 45 ? tokens : 45);
+        bool shuffled = conf_below(rng, 5) == 0;
+        for (uint32_t r = 0; r < rows; r++) {
+            seq[a.rows] = (int32_t)q;
+            pos[a.rows++] = (int32_t)(shuffled ? conf_below(rng, tokens) : tokens - rows + r);
+        }
+    }
+    memcpy(conf_input(c, FIELD(attention, pos), (uint64_t)a.rows * 4), pos, (uint64_t)a.rows * 4);
+    memcpy(conf_input(c, FIELD(attention, seq), (uint64_t)a.rows * 4), seq, (uint64_t)a.rows * 4);
+    uint64_t n = (uint64_t)a.rows * a.ld_q;
+    conf_fill_normal(conf_input(c, FIELD(attention, q), n * 4), n, 2.0f, rng);
+    snprintf(c->label, sizeof c->label, "%s rows %u blocks %u heads %u:%u dim %u type %u",
+             conf_op_name(c->op), a.rows, blocks, a.heads, a.kv_heads, a.head_dim, a.kv_type);
+    return a;
+}
+
+void conf_make_attention(struct conf_case *c, struct conf_rng *rng)
+{
+    conf_begin(c, PLM_OP_ATTENTION, sizeof(struct plm_attention_args));
+    struct plm_attention_args a = draw_attention(c, rng);
+    conf_output(c, FIELD(attention, dst), (uint64_t)a.rows * a.heads * a.head_dim * 4);
+    conf_set_args(c, &a);
+}
+
+#define SAME_PLACE(name)                                                                           \
+    _Static_assert(FIELD(attention, name) == FIELD(attention_split, name), "fields of attention")
+SAME_PLACE(q);
+SAME_PLACE(pos);
+SAME_PLACE(seq);
+SAME_PLACE(tables);
+
+void conf_make_attention_split(struct conf_case *c, struct conf_rng *rng)
+{
+    conf_begin(c, PLM_OP_ATTENTION_SPLIT, sizeof(struct plm_attention_split_args));
+    const struct plm_attention_args a = draw_attention(c, rng);
+    uint32_t splits = (a.table_stride * 16 + PLM_ATTN_SPLIT_TOKENS - 1) / PLM_ATTN_SPLIT_TOKENS;
+    const struct plm_attention_split_args s = {.layer_offset = a.layer_offset,
+                                               .table_stride = a.table_stride,
+                                               .rows = a.rows,
+                                               .ld_q = a.ld_q,
+                                               .heads = a.heads,
+                                               .kv_heads = a.kv_heads,
+                                               .head_dim = a.head_dim,
+                                               .kv_type = a.kv_type,
+                                               .splits = splits + conf_below(rng, 2),
+                                               .scale = a.scale};
+    conf_output(c, FIELD(attention_split, partial),
+                (uint64_t)a.rows * a.heads * s.splits * (a.head_dim + 2) * 4);
+    conf_set_args(c, &s);
+}
+
+// Records as attention_split leaves them; those of later splits stay NaN.
+static void fill_partial(float *partial, const int32_t *pos,
+                         const struct plm_attention_merge_args *a, struct conf_rng *rng)
+{
+    for (uint32_t u = 0; u < a->rows * a->heads; u++)
+        for (uint32_t s = 0; s < a->splits; s++, partial += a->head_dim + 2) {
+            memset(partial, 0xff, (uint64_t)(a->head_dim + 2) * 4);
+            if (s > (uint32_t)pos[u / a->heads] / PLM_ATTN_SPLIT_TOKENS)
+                continue;
+            partial[0] = conf_normal(rng) * 3.0f;
+            partial[1] = 1.0f + (float)conf_below(rng, 100);
+            conf_fill_normal(partial + 2, a->head_dim, partial[1], rng);
+        }
+}
+
+void conf_make_attention_merge(struct conf_case *c, struct conf_rng *rng)
+{
+    struct plm_attention_merge_args a = {.rows = conf_range(rng, 1, 20),
+                                         .heads = conf_range(rng, 1, 16),
+                                         .head_dim = 8 * conf_range(rng, 1, 16),
+                                         .splits = conf_range(rng, 1, 6)};
+    uint32_t outs = conf_range(rng, 1, 3);
+    if (outs & 2)
+        a.heads = 4 * conf_range(rng, 1, 4);
+    conf_begin(c, PLM_OP_ATTENTION_MERGE, sizeof a);
+    int32_t *pos = conf_input(c, FIELD(attention_merge, pos), (uint64_t)a.rows * 4);
+    for (uint32_t r = 0; r < a.rows; r++)
+        pos[r] = (int32_t)conf_below(rng, a.splits * PLM_ATTN_SPLIT_TOKENS);
+    const uint64_t n = (uint64_t)a.heads * a.head_dim;
+    float *partial = conf_input(c, FIELD(attention_merge, partial),
+                                (uint64_t)a.rows * a.heads * a.splits * (a.head_dim + 2) * 4);
+    fill_partial(partial, pos, &a, rng);
+    if (outs & 1)
+        conf_output(c, FIELD(attention_merge, dst_f32), a.rows * n * 4);
+    if (outs & 2)
+        conf_output_q8(c, FIELD(attention_merge, dst_q8), a.rows, (uint32_t)n);
+    conf_set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "attention_merge rows %u heads %u dim %u splits %u", a.rows,
+             a.heads, a.head_dim, a.splits);
+}
+
+// ---- products and what follows ----
+
+static uint32_t draw_few_rows(struct conf_rng *rng)
+{
+    return conf_below(rng, 8) == 0 ? conf_range(rng, 17, 40) : conf_range(rng, 1, 10);
+}
+
+static void draw_bias(struct conf_case *c, size_t field, uint32_t n, struct conf_rng *rng)
+{
+    if (conf_below(rng, 2))
+        conf_fill_normal(conf_input(c, field, (uint64_t)n * 4), n, 1.0f, rng);
+}
+
+// The products that a launch has: all, or some where the types differ.
+static void draw_qkv_weights(struct conf_case *c, const struct plm_qkv_args *a,
+                             struct conf_rng *rng)
+{
+    static const size_t weights[] = {FIELD(qkv, weight_q), FIELD(qkv, weight_k),
+                                     FIELD(qkv, weight_v)};
+    static const size_t biases[] = {FIELD(qkv, bias_q), FIELD(qkv, bias_k), FIELD(qkv, bias_v)};
+    const uint32_t there = conf_below(rng, 2) ? 7 : conf_range(rng, 1, 7);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t heads = i == 0 ? PLM_LOW(a->heads) : PLM_HIGH(a->heads);
+        if ((there >> i & 1) == 0)
+            continue;
+        conf_weight(c, weights[i], PLM_KIND(a->kinds, 0), a->n_in, heads * PLM_LOW(a->head_dim),
+                    rng);
+        draw_bias(c, biases[i], heads * PLM_LOW(a->head_dim), rng);
+    }
+}
+
+void conf_make_qkv(struct conf_case *c, struct conf_rng *rng)
+{
+    struct conf_kv_shape s = conf_draw_kv(rng);
+    const uint32_t act = conf_below(rng, 3) != 0 ? PLM_ACT_Q8 : PLM_ACT_F32;
+    const enum plm_type type = conf_draw_type(act, rng);
+    const uint32_t heads = s.kv_heads * conf_range(rng, 1, 3);
+    const uint32_t dims = conf_below(rng, 2) ? s.head_dim : 2 * conf_range(rng, 1, s.head_dim / 2);
+    struct plm_qkv_args a = {.rows = draw_few_rows(rng),
+                             .n_in = conf_draw_n_in(type, rng),
+                             .ld_q = heads * s.head_dim + conf_below(rng, 9),
+                             .heads = PLM_PAIR(heads, s.kv_heads),
+                             .head_dim = PLM_PAIR(s.head_dim, dims)};
+    a.layer_offset = conf_below(rng, s.layers) * s.layer_bytes;
+    a.kinds = PLM_KINDS((uint32_t)type, act, conf_below(rng, 2), s.kv_type);
+    conf_begin(c, PLM_OP_QKV, sizeof a);
+    uint64_t slab = (a.rows + 15) / 16 * s.block_bytes;
+    memset(conf_inout(c, UINT32_MAX, slab), 0xff, slab);
+    c->buf[0].kind = conf_kv_kind(&s);
+    conf_fill_slots(c, FIELD(qkv, slots), FIELD(qkv, pos), 0, a.rows, &s, rng);
+    conf_draw_acts(c, FIELD(qkv, x), act, a.rows, a.n_in, rng);
+    uint64_t table = (uint64_t)a.rows * dims;
+    conf_fill_normal(conf_input(c, FIELD(qkv, table), table * 4), table, 1.0f, rng);
+    // Whole rows are poisoned: what lies between them is nobody's.
+    conf_output(c, FIELD(qkv, q), (uint64_t)a.rows * a.ld_q * 4);
+    draw_qkv_weights(c, &a, rng);
+    conf_set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "qkv rows %u n_in %u heads %u:%u dim %u:%u kinds %#x",
+             a.rows, a.n_in, heads, s.kv_heads, s.head_dim, dims, a.kinds);
+}
+
+void conf_make_glu(struct conf_case *c, struct conf_rng *rng)
+{
+    struct plm_glu_args a = {.rows = draw_few_rows(rng)};
+    uint32_t outs = conf_range(rng, 1, 3);
+    a.act = conf_below(rng, 3) != 0 ? PLM_ACT_Q8 : PLM_ACT_F32;
+    a.type = conf_draw_type(a.act, rng);
+    a.n_in = conf_draw_n_in(a.type, rng);
+    a.n_out = outs == 1 ? conf_range(rng, 1, 150) : 32 * conf_range(rng, 1, 6);
+    conf_begin(c, PLM_OP_GLU, sizeof a);
+    conf_weight(c, FIELD(glu, weight_gate), a.type, a.n_in, a.n_out, rng);
+    conf_weight(c, FIELD(glu, weight_up), a.type, a.n_in, a.n_out, rng);
+    draw_bias(c, FIELD(glu, bias_gate), a.n_out, rng);
+    draw_bias(c, FIELD(glu, bias_up), a.n_out, rng);
+    conf_draw_acts(c, FIELD(glu, x), a.act, a.rows, a.n_in, rng);
+    if (outs & 1)
+        conf_output(c, FIELD(glu, dst_f32), (uint64_t)a.rows * a.n_out * 4);
+    if (outs & 2)
+        conf_output_q8(c, FIELD(glu, dst_q8), a.rows, a.n_out);
+    conf_set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "glu type %u act %u rows %u n_in %u n_out %u outputs %u",
+             a.type, a.act, a.rows, a.n_in, a.n_out, outs);
+}
+
+// ---- argmax ----
+
+void conf_make_argmax(struct conf_case *c, struct conf_rng *rng)
+{
+    struct plm_argmax_args a = {.rows = conf_draw_rows(rng), .n = conf_range(rng, 1, 3000)};
+    conf_begin(c, PLM_OP_ARGMAX, sizeof a);
+    float *x = conf_input(c, FIELD(argmax, x), (uint64_t)a.rows * a.n * 4);
+    for (uint32_t r = 0; r < a.rows; r++, x += a.n) {
+        conf_fill_normal(x, a.n, 4.0f, rng);
+        uint32_t mode = conf_below(rng, 4);
+        for (uint32_t i = 0; mode == 0 && i < a.n; i++)
+            x[i] = (float)(int32_t)x[i] * 0.0f; // equal, of either sign
+        for (uint32_t i = 0; mode == 1 && i < a.n; i++)
+            x[i] = floorf(x[i]); // many are the largest
+        for (uint32_t i = conf_below(rng, 3); mode == 2 && i > 0; i--)
+            x[conf_below(rng, a.n)] = conf_below(rng, 2)   ? NAN
+                                      : conf_below(rng, 2) ? INFINITY
+                                                           : -INFINITY;
+    }
+    conf_output(c, FIELD(argmax, dst), (uint64_t)a.rows * sizeof(struct plm_argmax_record));
+    c->buf[c->n_bufs - 1].kind = CONF_ARGMAX;
+    conf_set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "argmax rows %u n %u", a.rows, a.n);
+}
