@@ -94,21 +94,27 @@ struct plm_vk_piece plm_vk_piece(struct plm_vk_grid grid, uint32_t pieces, uint3
 // 50 to 100 GB/s has 10, discrete ones more.
 #define MACS_PER_BYTE 8u
 
-static uint64_t matmul_work(const struct plm_matmul_args *a)
+static uint64_t product_work(uint64_t n_in, uint64_t n_out, uint32_t rows, uint32_t act)
 {
     // A byte per weight at most for quantised types, four for floats: what their file has.
-    const uint64_t weights = (uint64_t)a->n_in * a->n_out;
-    const uint64_t bytes = weights * (a->act == PLM_ACT_F32 ? 4 : 1);
-    return bytes + weights / MACS_PER_BYTE * a->rows + (uint64_t)a->rows * a->n_out * 4;
+    const uint64_t weights = n_in * n_out;
+    const uint64_t bytes = weights * (act == PLM_ACT_F32 ? 4 : 1);
+    return bytes + weights / MACS_PER_BYTE * rows + rows * n_out * 4;
+}
+
+static uint64_t qkv_work(const struct plm_qkv_args *a)
+{
+    const uint64_t heads = PLM_LOW(a->heads) + 2 * PLM_HIGH(a->heads);
+    return product_work(a->n_in, heads * PLM_LOW(a->head_dim), a->rows, PLM_KIND(a->kinds, 1));
 }
 
 // Every row is taken to see all that the table of its sequence could hold.
-static uint64_t attention_work(const struct plm_attention_args *a)
+static uint64_t attention_work(uint32_t table_stride, uint32_t rows, uint64_t heads,
+                               uint64_t kv_heads, uint32_t head_dim)
 {
-    const uint64_t tokens = (uint64_t)a->table_stride * PLM_KV_BLOCK_TOKENS;
-    const uint64_t pairs = tokens * a->rows;
-    return pairs * a->kv_heads * a->head_dim / 4 +
-           pairs * a->heads * a->head_dim * 2 / MACS_PER_BYTE;
+    const uint64_t tokens = (uint64_t)table_stride * PLM_KV_BLOCK_TOKENS;
+    const uint64_t pairs = tokens * rows;
+    return pairs * kv_heads * head_dim / 4 + pairs * heads * head_dim * 2 / MACS_PER_BYTE;
 }
 
 // Floats that go in or out, by rows and their length.
@@ -124,34 +130,53 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
         const struct plm_get_rows_args *get_rows;
         const struct plm_rms_norm_args *rms_norm;
         const struct plm_quantize_args *quantize;
+        const struct plm_matmul_args *matmul;
         const struct plm_rope_table_args *rope_table;
         const struct plm_rope_args *rope;
         const struct plm_kv_write_args *kv_write;
         const struct plm_rope_kv_args *rope_kv;
+        const struct plm_attention_args *attention;
         const struct plm_silu_mul_args *silu_mul;
         const struct plm_add_args *add;
         const struct plm_gather_args *gather;
         const struct plm_copy_args *copy;
         const struct plm_fill_args *fill;
         const struct plm_verify_args *verify;
+        const struct plm_glu_args *glu;
+        const struct plm_attention_split_args *split;
+        const struct plm_attention_merge_args *merge;
+        const struct plm_argmax_args *argmax;
     } a = {args};
     switch (op) {
     case PLM_OP_GET_ROWS: return floats(a.get_rows->rows, a.get_rows->n_in, 2);
     case PLM_OP_RMS_NORM: return floats(a.rms_norm->rows, a.rms_norm->n, 4);
     case PLM_OP_QUANTIZE: return floats(a.quantize->rows, a.quantize->n, 2);
-    case PLM_OP_MATMUL: return matmul_work(args);
+    case PLM_OP_MATMUL:
+        return product_work(a.matmul->n_in, a.matmul->n_out, a.matmul->rows, a.matmul->act);
     case PLM_OP_ROPE_TABLE: return floats(a.rope_table->rows, a.rope_table->dims, 16);
     case PLM_OP_ROPE: return floats(a.rope->rows, (uint64_t)a.rope->heads * a.rope->dims, 3);
     case PLM_OP_KV_WRITE:
         return floats(a.kv_write->rows, (uint64_t)a.kv_write->kv_heads * a.kv_write->head_dim, 4);
     case PLM_OP_ROPE_KV: return floats(a.rope_kv->rows, a.rope_kv->ld, 4);
-    case PLM_OP_ATTENTION: return attention_work(args);
+    case PLM_OP_ATTENTION:
+        return attention_work(a.attention->table_stride, a.attention->rows, a.attention->heads,
+                              a.attention->kv_heads, a.attention->head_dim);
     case PLM_OP_SILU_MUL: return floats(a.silu_mul->rows, a.silu_mul->n, 4);
     case PLM_OP_ADD: return floats(a.add->rows, a.add->n, 3);
     case PLM_OP_GATHER: return floats(a.gather->rows, a.gather->n, 2);
     case PLM_OP_FILL: return a.fill->n_words * 4;
     case PLM_OP_COPY: return a.copy->n_words * 8;
     case PLM_OP_VERIFY: return a.verify->n_words * 4;
+    case PLM_OP_QKV: return qkv_work(args);
+    case PLM_OP_GLU:
+        return product_work(a.glu->n_in, 2 * (uint64_t)a.glu->n_out, a.glu->rows, a.glu->act);
+    case PLM_OP_ATTENTION_SPLIT:
+        return attention_work(a.split->table_stride, a.split->rows, a.split->heads,
+                              a.split->kv_heads, a.split->head_dim);
+    case PLM_OP_ATTENTION_MERGE:
+        return floats(a.merge->rows, (uint64_t)a.merge->heads * a.merge->head_dim,
+                      a.merge->splits + 1);
+    case PLM_OP_ARGMAX: return floats(a.argmax->rows, a.argmax->n, 1);
     case PLM_OPS: break;
     }
     return 0;

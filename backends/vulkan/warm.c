@@ -34,6 +34,11 @@ union args {
     struct plm_copy_args copy;
     struct plm_fill_args fill;
     struct plm_verify_args verify;
+    struct plm_qkv_args qkv;
+    struct plm_glu_args glu;
+    struct plm_attention_split_args attention_split;
+    struct plm_attention_merge_args attention_merge;
+    struct plm_argmax_args argmax;
 };
 
 struct warm {
@@ -73,6 +78,18 @@ static size_t fill_args(const struct warm *w, const struct plm_vk_kernel *k, uni
     case PLM_OP_COPY: ARGS(copy, in, out, N);
     case PLM_OP_FILL: ARGS(fill, out, N, 0, 0);
     case PLM_OP_VERIFY: ARGS(verify, in, N, out, 0, 0);
+    case PLM_OP_QKV:
+        ARGS(qkv, in, in, in, 0, 0, 0, in, out, in, at, in, 0, rows, N, HEADS * HEAD_DIM,
+             PLM_PAIR(HEADS, KV_HEADS), PLM_PAIR(HEAD_DIM, HEAD_DIM),
+             PLM_KINDS(k->type, (uint32_t)plm_vk_kernel_act(k), (uint32_t)PLM_ROPE_NORM,
+                       (uint32_t)PLM_TYPE_F16));
+    case PLM_OP_GLU:
+        ARGS(glu, in, in, 0, 0, in, 0, out, k->type, plm_vk_kernel_act(k), rows, N, N_OUT, 0);
+    case PLM_OP_ATTENTION_SPLIT:
+        ARGS(attention_split, in, out, in, in, at, 0, 1, rows, N, HEADS, KV_HEADS, HEAD_DIM,
+             PLM_TYPE_F16, 1, 1.0f, 0);
+    case PLM_OP_ATTENTION_MERGE: ARGS(attention_merge, in, in, 0, out, rows, HEADS, HEAD_DIM, 1);
+    case PLM_OP_ARGMAX: ARGS(argmax, in, out, rows, N);
     case PLM_OPS: break;
     }
 #undef ARGS
