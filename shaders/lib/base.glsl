@@ -38,6 +38,7 @@ PLM_AT(uint, plm_u32_at, 4);
 PLM_AT(uvec2, plm_uvec2_at, 8);
 PLM_AT(uvec4, plm_uvec4_at, 16);
 PLM_AT(uint64_t, plm_u64_at, 8);
+PLM_AT(u64vec2, plm_u64vec2_at, 16);
 PLM_AT(float, plm_f32_at, 4);
 PLM_AT(vec2, plm_vec2_at, 8);
 PLM_AT(vec4, plm_vec4_at, 16);

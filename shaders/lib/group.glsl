@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workgroup of all ops that are no product and no attention: 256 invocations, which every
-// device runs, and which are enough loads in flight for a row.
+// device runs, and which are enough loads in flight for a row. Others define PLM_GROUP themselves.
 #ifndef PLM_SHADERS_GROUP_GLSL
 #define PLM_SHADERS_GROUP_GLSL
 
 #include "shaders/lib/base.glsl"
 
+#if !defined(PLM_GROUP)
 #define PLM_GROUP 256
+#endif
 
 layout(local_size_x = PLM_GROUP) in;
 

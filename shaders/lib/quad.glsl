@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights as products read them: by quads, which are 4 neighbouring rows of a panel, with loads of
+// 16 bytes. Components of vectors are the rows of a quad.
+#ifndef PLM_SHADERS_QUAD_GLSL
+#define PLM_SHADERS_QUAD_GLSL
+
+#include "shaders/lib/panel.glsl"
+
+#extension GL_EXT_control_flow_attributes : require
+#if defined(PLM_DOT)
+#extension GL_EXT_spirv_intrinsics : require
+#endif
+
+// Loads in components of 64 bits: a GPU loads the same bytes at once, a driver for the CPU takes
+// components one by one.
+uvec2 plm_words2(uint64_t at)
+{
+    return unpackUint2x32(plm_u64_at(at).v);
+}
+
+uvec4 plm_words4(uint64_t at)
+{
+    u64vec2 v = plm_u64vec2_at(at).v;
+    return uvec4(unpackUint2x32(v.x), unpackUint2x32(v.y));
+}
+
+#if PLM_W_BLOCK == 1
+
+#define PLM_QUAD_BYTES (PLM_W_QUANT_BYTES / 4) // of a line of one input
+
+// Element k of the rows of a quad; line is the address of its bytes in the panel's first line.
+vec4 plm_quad_value(uint64_t line, uint k)
+{
+#if defined(PLM_WEIGHT_F32)
+    return uintBitsToFloat(plm_words4(line + k * PLM_W_QUANT_BYTES));
+#elif defined(PLM_WEIGHT_F16)
+    // Half the instructions of plm_f16_to_f32, which would cost more than the loads. A driver that
+    // flushes subnormal halves loses less than 2^-14 of an element.
+    uvec2 h = plm_words2(line + k * PLM_W_QUANT_BYTES);
+    return vec4(unpackHalf2x16(h.x), unpackHalf2x16(h.y));
+#else
+    uvec2 h = plm_words2(line + k * PLM_W_QUANT_BYTES);
+    return uintBitsToFloat(uvec4(h.x << 16, h.x & 0xffff0000u, h.y << 16, h.y & 0xffff0000u));
+#endif
+}
+
+#else
+
+#define PLM_QUAD_LINES (PLM_W_QUANT_BYTES / 64)
+
+// One block of 32 inputs as it lies in memory.
+struct plm_quad {
+    uvec4 line[PLM_QUAD_LINES];
+    uvec2 d; // four halves
+#if defined(PLM_W_HAS_OFFSET)
+    uvec2 m;
+#endif
+#if PLM_W_BLOCK == 256
+    uvec2 sub; // Q4_K: sc and mn, Q6_K: both sc, a byte per row
+#endif
+};
+
+// The areas of a panel, moved to the quad's bytes in a line and in a row of 16 halves.
+struct plm_quad_panel {
+    uint64_t scales;
+    uint64_t quants;
+    uint quad;
+};
+
+plm_quad_panel plm_quad_of(uint64_t panel, uint quad, uint n_in)
+{
+    return plm_quad_panel(panel + quad * 8u, panel + plm_panel_quant_offset(n_in) + quad * 16u,
+                          quad);
+}
+
+plm_quad plm_quad_load(plm_quad_panel p, uint b)
+{
+    plm_quad w;
+    uint64_t quants = p.quants + b * PLM_W_QUANT_BYTES;
+    [[unroll]] for (uint i = 0u; i < PLM_QUAD_LINES; i++)
+        w.line[i] = plm_words4(quants + i * 64u);
+    uint64_t scales = p.scales + b / (PLM_W_BLOCK / 32) * PLM_W_SCALE_BYTES;
+    w.d = plm_words2(scales);
+#if defined(PLM_W_HAS_OFFSET)
+    w.m = plm_words2(scales + 32u);
+#endif
+#if PLM_W_BLOCK == 256
+    // The records of sub-scales: 16 bytes each, after the halves.
+    uint64_t sub = scales - p.quad * 4u + b % 8u * 16u;
+#if defined(PLM_WEIGHT_Q4_K)
+    w.sub = uvec2(plm_u32_at(sub + 64u).v, plm_u32_at(sub + 192u).v);
+#else
+    sub += b % 8u * 16u;
+    w.sub = uvec2(plm_u32_at(sub + 32u).v, plm_u32_at(sub + 48u).v);
+#endif
+#endif
+    return w;
+}
+
+// The factors of a block: dw and mw of kernels/layout.md, and Q6_K's integer sub-scales.
+struct plm_quad_scales {
+    vec4 d;
+#if defined(PLM_W_HAS_OFFSET)
+    vec4 m;
+#endif
+#if defined(PLM_WEIGHT_Q6_K)
+    ivec4 sc[2];
+#endif
+};
+
+vec4 plm_quad_halves(uvec2 h)
+{
+    return vec4(plm_f16_to_f32(h.x & 0xffffu), plm_f16_to_f32(h.x >> 16),
+                plm_f16_to_f32(h.y & 0xffffu), plm_f16_to_f32(h.y >> 16));
+}
+
+uvec4 plm_quad_bytes(uint bytes)
+{
+    return uvec4(bytes, bytes >> 8, bytes >> 16, bytes >> 24) & 0xffu;
+}
+
+plm_quad_scales plm_quad_scales_of(plm_quad w)
+{
+    plm_quad_scales s;
+    precise vec4 d = plm_quad_halves(w.d);
+#if defined(PLM_WEIGHT_Q4_K)
+    d = d * vec4(plm_quad_bytes(w.sub.x));
+    precise vec4 m = -(plm_quad_halves(w.m) * vec4(plm_quad_bytes(w.sub.y)));
+    s.m = m;
+#elif defined(PLM_W_HAS_OFFSET)
+    s.m = plm_quad_halves(w.m);
+#elif defined(PLM_WEIGHT_Q6_K)
+    s.sc[0] = ivec4(plm_quad_bytes(w.sub.x) << 24) >> 24;
+    s.sc[1] = ivec4(plm_quad_bytes(w.sub.y) << 24) >> 24;
+#endif
+    s.d = d;
+    return s;
+}
+
+// Inputs 4g .. 4g+3 of the rows as bytes: Q8_0's signed, the unsigned codes of the others. g is a
+// constant where this is called.
+uvec4 plm_quad_codes(plm_quad w, uint g)
+{
+#if defined(PLM_WEIGHT_Q8_0)
+    return w.line[g] ^ 0x80808080u;
+#else
+    uvec4 codes = w.line[g & 3u] >> (g & 4u) & 0x0f0f0f0fu;
+#if defined(PLM_WEIGHT_Q6_K)
+    codes |= (w.line[4u + g / 4u] >> (g & 3u) * 2u & 0x03030303u) << 4;
+#endif
+    return codes;
+#endif
+}
+
+#if defined(PLM_DOT)
+// OpSDot; capabilities DotProduct and DotProductInput4x8BitPacked; 0: PackedVectorFormat4x8Bit.
+spirv_instruction(capabilities = [6019, 6018], id = 4450)
+int plm_sdot(uint a, uint b, spirv_literal int format);
+#endif
+
+// sum + the rows' codes times the bytes of x.
+ivec4 plm_quad_dot(uvec4 codes, uint x, ivec4 sum)
+{
+#if defined(PLM_DOT)
+    return sum + ivec4(plm_sdot(codes.x, x, 0), plm_sdot(codes.y, x, 0), plm_sdot(codes.z, x, 0),
+                       plm_sdot(codes.w, x, 0));
+#else
+    [[unroll]] for (int c = 0; c < 4; c++) {
+#if defined(PLM_WEIGHT_Q8_0)
+        sum += bitfieldExtract(ivec4(codes), c * 8, 8) * bitfieldExtract(int(x), c * 8, 8);
+#else
+        sum += ivec4(codes >> c * 8 & 0xffu) * bitfieldExtract(int(x), c * 8, 8);
+#endif
+    }
+    return sum;
+#endif
+}
+
+// One block of PLM_ACT_Q8: q, d, both sums, ds.
+struct plm_record {
+    uint word[11];
+};
+
+// Record b of a row. A record is 44 bytes, so every second one begins amid 8 bytes: the loads begin
+// before it there, and end after it elsewhere (within the row, which is a multiple of 64 bytes).
+plm_record plm_record_load(uint64_t row, uint b)
+{
+    const bool odd = (b & 1u) != 0u;
+    uint64_t at = row + (b * PLM_ACT_Q8_BLOCK_BYTES & ~7u);
+    uint word[12];
+    [[unroll]] for (uint i = 0u; i < 6u; i++) {
+        uvec2 pair = plm_words2(at + i * 8u);
+        word[i * 2u] = pair.x;
+        word[i * 2u + 1u] = pair.y;
+    }
+    plm_record ret;
+    [[unroll]] for (uint i = 0u; i < 11u; i++)
+        ret.word[i] = odd ? word[i + 1u] : word[i];
+    return ret;
+}
+
+// acc + the block's terms, in the order of the numerics class.
+vec4 plm_quad_add_q8(plm_quad w, plm_quad_scales s, plm_record x, vec4 acc)
+{
+    ivec4 dot[2] = ivec4[2](ivec4(0), ivec4(0)); // of the halves of 16
+    [[unroll]] for (uint g = 0u; g < 8u; g++)
+        dot[g / 4u] = plm_quad_dot(plm_quad_codes(w, g), x.word[g], dot[g / 4u]);
+    const int s2 = int(x.word[PLM_ACT_Q8_S / 4]);
+    const ivec2 sums = ivec2(bitfieldExtract(s2, 0, 16), s2 >> 16);
+#if defined(PLM_WEIGHT_Q6_K)
+    ivec4 all = s.sc[0] * (dot[0] - PLM_W_ZERO * sums.x) + s.sc[1] * (dot[1] - PLM_W_ZERO * sums.y);
+#elif defined(PLM_WEIGHT_Q4_0)
+    ivec4 all = dot[0] + dot[1] - PLM_W_ZERO * (sums.x + sums.y);
+#else
+    ivec4 all = dot[0] + dot[1];
+#endif
+    precise vec4 factor = s.d * uintBitsToFloat(x.word[PLM_ACT_Q8_D / 4]);
+    precise vec4 ret = plm_fma(vec4(all), factor, acc);
+#if defined(PLM_W_HAS_OFFSET)
+    ret = plm_fma(s.m, vec4(uintBitsToFloat(x.word[PLM_ACT_Q8_DS / 4])), ret);
+#endif
+    return ret;
+}
+
+// Element 4g + c of the rows, rounded as kernels/layout.md says; c is a constant.
+vec4 plm_quad_value(plm_quad w, plm_quad_scales s, uint g, int c)
+{
+    uvec4 codes = plm_quad_codes(w, g);
+#if defined(PLM_WEIGHT_Q8_0)
+    ivec4 q = bitfieldExtract(ivec4(codes), c * 8, 8);
+#else
+    ivec4 q = ivec4(codes >> c * 8 & 0xffu) - PLM_W_ZERO;
+#endif
+    precise vec4 x = s.d;
+#if defined(PLM_WEIGHT_Q6_K)
+    x = x * vec4(s.sc[g / 4u]);
+#endif
+    x = x * vec4(q);
+#if defined(PLM_W_HAS_OFFSET)
+    x = x + s.m;
+#endif
+    return x;
+}
+
+#endif
+
+#endif
