@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/panel/pack.h"
 #include "backends/sim/sim_internal.h"
 
 #define DEFAULT_GRANULARITY (2ull << 20) // of CUDA's virtual-memory calls
@@ -159,7 +160,8 @@ static int sim_weight_layout(const struct plm_backend_device *dev, enum plm_type
 {
     if (dev != NULL && dev->inner != NULL)
         return dev->script.inner->weight_layout(dev->inner, type, n_in, n_out, ret);
-    return plm_sim_weight_layout(type, n_in, n_out, ret);
+    return dev != NULL && dev->script.panels ? plm_panel_weight_layout(type, n_in, n_out, ret)
+                                             : plm_sim_weight_layout(type, n_in, n_out, ret);
 }
 
 static void sim_weight_pack(const struct plm_backend_device *dev, enum plm_type type, uint32_t n_in,

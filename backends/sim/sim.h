@@ -124,6 +124,7 @@ struct plm_sim_opts {
     // device owns, and pages become real when they are written. NULL: no bytes.
     const struct plm_backend *inner;
     const void *inner_opts;
+    bool panels;                 // no inner: weights lie in panels, else as in the file
     bool hides_slabs;            // their bytes are not host-visible, as on a card of its own
     struct plm_sim_world *world; // NULL: the device has one of its own
 

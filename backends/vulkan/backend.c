@@ -7,6 +7,20 @@
 #include "backends/panel/pack.h"
 #include "backends/vulkan/impl.h"
 
+// Says of each device that cannot be used what it lacks, as far as there is room.
+static void fail_unusable(const struct plm_vk_judged *list, uint32_t n, struct plm_error *err)
+{
+    char text[PLM_ERROR_MSG_BYTES] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < n && used < sizeof(text); i++) {
+        const int len =
+            snprintf(text + used, sizeof(text) - used, "%s%s cannot be used: it lacks %s",
+                     i > 0 ? "; " : "", list[i].physical.name, list[i].missing);
+        used += len > 0 ? (size_t)len : 0;
+    }
+    plm_fail(err, PLM_ERR_UNSUPPORTED, "vulkan: %s", text);
+}
+
 static int vulkan_enumerate(struct plm_host *host, struct plm_device_desc *out, size_t cap,
                             size_t *ret_n, struct plm_error *err)
 {
@@ -28,8 +42,7 @@ static int vulkan_enumerate(struct plm_host *host, struct plm_device_desc *out, 
             out[usable].total_bytes = physical->heap_bytes;
         }
         if (usable < n)
-            plm_fail(err, PLM_ERR_UNSUPPORTED, "vulkan: %s cannot be used: it lacks %s",
-                     list[usable].physical.name, list[usable].missing);
+            fail_unusable(&list[usable], n - usable, err);
         *ret_n = usable;
         plm_free(host, list);
     }

@@ -51,7 +51,7 @@ static const struct plm_dry_kind kinds[] = {
     // maxMemoryAllocationCount is 4,096 at least by the specification, and no driver of note gives
     // more on every system. Use is counted in granules of 2 MiB, as the same card's memory moves.
     {.name = "vulkan",
-     .layout = "sim",
+     .layout = "cpu", // the same panels
      .caps = {.commit = PLM_COMMIT_SOFT,
               .reports_process_use = true,
               .granularity_bytes = 2 * MIB,

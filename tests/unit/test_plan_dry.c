@@ -60,6 +60,7 @@ static void rig_init(struct rig *rig, const struct plm_dry_kind *kind, uint64_t 
     plm_sim_clock_init(&rig->time);
     rig->clock = plm_sim_clock_source(&rig->time);
     rig->script = (struct plm_sim_opts){.world = &rig->world,
+                                        .panels = strcmp(kind->layout, "cpu") == 0,
                                         .capacity_bytes = device_bytes,
                                         .granularity_bytes = caps.granularity_bytes,
                                         .max_slab_bytes = caps.max_slab_bytes,
