@@ -25,7 +25,9 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+#ifdef PLM_SERVER
     {"serve", plim_cmd_serve, "serve a model over HTTP (OpenAI-compatible)"},
+#endif
     {"run", plim_cmd_run, "answer one prompt, or chat in the terminal"},
     {"plan", plim_cmd_plan, "print what a start would plan, without serving"},
     {"bench", plim_cmd_bench, "measure how fast a model answers"},

