@@ -124,11 +124,22 @@ void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_stagin
     plm_free(dev->host, s);
 }
 
+// Longer than any copy; a device that needs more hangs, and then nothing is safe to free.
+#define SETTLE_NS INT64_C(10000000000)
+
+// Waits for the copies that travel.
+static void settle(struct plm_backend_device *dev)
+{
+    if (!atomic_load(&dev->lost))
+        plm_vk_timeline_wait(dev, dev->staging->timeline, dev->staging->value, SETTLE_NS);
+}
+
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev)
 {
     struct plm_vk_staging *s = dev->staging;
     if (s == NULL || s->load.n == 0)
         return 0;
+    settle(dev);
     const uint64_t bytes = s->load.memory.taken;
     ring_destroy(dev, &s->load);
     return bytes;
@@ -306,9 +317,6 @@ void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value)
         segment_leave(&staging->serve, dev->timeline, value);
 }
 
-// Longer than any copy; a device that needs more hangs, and then nothing is safe to free.
-#define SETTLE_NS INT64_C(10000000000)
-
 void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64_t bytes)
 {
     struct plm_vk_staging *staging = dev->staging;
@@ -325,8 +333,7 @@ void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64
         s->n = kept;
         s->recorded = false;
     }
-    if (!atomic_load(&dev->lost))
-        plm_vk_timeline_wait(dev, staging->timeline, staging->value, SETTLE_NS);
+    settle(dev);
 }
 
 // ---- copies ----

@@ -96,6 +96,26 @@ START_TEST(what_is_copied_in_comes_out)
 }
 END_TEST
 
+// The ring is given back while what went through it may still travel.
+START_TEST(empty_cache_loses_no_copy)
+{
+    open_device(1);
+    const uint64_t bytes = 64 * MIB;
+    struct plm_slab slab = slab_of(bytes);
+    unsigned char *in = pattern(bytes, 3), *out = malloc(bytes);
+    ck_assert_int_eq(plm_device_copy_in(device, slab.addr, in, bytes), PLM_OK);
+    uint64_t released = 0;
+    ck_assert_int_eq(plm_device_empty_cache(device, &released, NULL), PLM_OK);
+    ck_assert_uint_eq(released, 64 * MIB);
+    ck_assert_int_eq(plm_device_copy_out(device, out, slab.addr, bytes), PLM_OK);
+    ck_assert_int_eq(memcmp(in, out, bytes), 0);
+    plm_device_free(device, &slab);
+    free(in);
+    free(out);
+    close_device();
+}
+END_TEST
+
 START_TEST(many_small_copies_keep_their_order)
 {
     open_device(_i);
@@ -264,6 +284,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, capabilities_are_those_of_the_device, 0, IDS);
     tcase_add_loop_test(tc, what_is_copied_in_comes_out, 0, IDS);
+    tcase_add_test(tc, empty_cache_loses_no_copy);
     tcase_add_loop_test(tc, many_small_copies_keep_their_order, 0, IDS);
     tcase_add_loop_test(tc, copies_stand_between_the_lists_around_them, 0, IDS);
     tcase_add_loop_test(tc, slabs_are_counted_and_bounded, 0, IDS);
