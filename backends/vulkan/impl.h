@@ -4,6 +4,7 @@
 //   instance.c   the instance; physical devices, described and judged (what is missing, by name)
 //   select.c     "vulkan:WHICH,key=value": which device, and how it is to be used
 //   open.c       device, queue, timeline; capabilities
+//   coopmat.c    cooperative matrices: what the driver lists
 //   types.c      memory types by role: pure
 //   memory.c     slabs, what is free
 //   staging.c    rings for memory that the host does not see; copies
@@ -101,6 +102,7 @@ bool plm_vk_has_extension(const VkExtensionProperties *list, uint32_t n, const c
     X(v12, timelineSemaphore)                                                                      \
     X(v12, bufferDeviceAddress)                                                                    \
     X(v13, synchronization2)                                                                       \
+    X(v13, subgroupSizeControl)                                                                    \
     X(v13, maintenance4)
 
 struct plm_vk_features {
@@ -135,6 +137,21 @@ struct plm_vk_opts {
 
 void plm_vk_opts_defaults(struct plm_vk_opts *ret);
 int plm_vk_opts_parse(const char *text, struct plm_vk_opts *ret, struct plm_error *err);
+
+// ---- coopmat.c ----
+
+#define PLM_VK_COOPMAT_EXTENSION "VK_KHR_cooperative_matrix"
+#define PLM_VK_COOPMAT           (PLM_VK_NEEDS_COOPMAT_S8 | PLM_VK_NEEDS_COOPMAT_F16)
+
+// VkPhysicalDeviceCooperativeMatrixFeaturesKHR, which older headers lack.
+struct plm_vk_coopmat_features {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 matrix, robust_access;
+};
+void plm_vk_coopmat_features_init(struct plm_vk_coopmat_features *ret);
+// Those of PLM_VK_COOPMAT whose shapes a device with the extension lists.
+uint32_t plm_vk_coopmat_needs_met(const struct plm_vk_instance *instance, VkPhysicalDevice device);
 
 // ---- memory types (types.c) ----
 
@@ -174,6 +191,7 @@ struct plm_vk_physical {
     bool unified;                                    // integrated or CPU: its memory is the host's
     uint32_t needs_met;                              // mask of PLM_VK_NEEDS_x of shaders.h
     bool memory_budget, overallocation, host_import; // extensions
+    bool coopmat;                                    // VK_KHR_cooperative_matrix
     uint8_t cache_uuid[VK_UUID_SIZE];
 };
 

@@ -229,6 +229,7 @@ static int read_extensions(const struct plm_vk_fns *vk, struct plm_host *host,
     p->memory_budget = plm_vk_has_extension(list, n, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     p->overallocation =
         plm_vk_has_extension(list, n, VK_AMD_MEMORY_OVERALLOCATION_BEHAVIOR_EXTENSION_NAME);
+    p->coopmat = plm_vk_has_extension(list, n, PLM_VK_COOPMAT_EXTENSION);
     p->host_import = plm_vk_has_extension(list, n, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
     plm_free(host, list);
     return PLM_OK;
@@ -287,6 +288,9 @@ static int describe(const struct plm_vk_instance *instance, struct plm_host *hos
     plm_vk_features_chain(&features);
     vk->GetPhysicalDeviceFeatures2(handle, &features.core);
     p->needs_met = needs_met(&features, &v11);
+    // Modules with cooperative matrices are written in the memory model of Vulkan.
+    if (p->coopmat && features.v12.vulkanMemoryModel && features.v12.shaderFloat16)
+        p->needs_met |= plm_vk_coopmat_needs_met(instance, handle);
     judge_features(&features, ret->missing, sizeof(ret->missing));
     judge_limits(&p->limits, ret->missing, sizeof(ret->missing));
     if (!choose_queue_family(vk, handle, &p->queue_family))

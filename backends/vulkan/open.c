@@ -75,7 +75,9 @@ int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, u
 
 // ---- the device ----
 
-static uint32_t list_extensions(const struct plm_vk_physical *p, const char *names[4])
+#define EXTENSIONS 4
+
+static uint32_t list_extensions(const struct plm_vk_physical *p, const char *names[EXTENSIONS])
 {
     // VK_EXT_pageable_device_local_memory is never among them: with it, an H100's driver moved
     // slabs to host memory without an error once the card was full, and they were read at 50 GB/s.
@@ -86,10 +88,13 @@ static uint32_t list_extensions(const struct plm_vk_physical *p, const char *nam
         names[n++] = VK_AMD_MEMORY_OVERALLOCATION_BEHAVIOR_EXTENSION_NAME;
     if (p->unified && p->host_import)
         names[n++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
+    if ((p->needs_met & PLM_VK_COOPMAT) != 0)
+        names[n++] = PLM_VK_COOPMAT_EXTENSION;
     return n;
 }
 
-static void choose_features(const struct plm_backend_device *dev, struct plm_vk_features *f)
+static void choose_features(const struct plm_backend_device *dev, struct plm_vk_features *f,
+                            struct plm_vk_coopmat_features *matrix)
 {
     const uint32_t met = dev->physical.needs_met;
     plm_vk_features_chain(f);
@@ -98,19 +103,26 @@ static void choose_features(const struct plm_backend_device *dev, struct plm_vk_
 #undef X
     f->v13.shaderIntegerDotProduct = (met & PLM_VK_NEEDS_DOT) != 0;
     f->v12.shaderFloat16 = (met & PLM_VK_NEEDS_F16) != 0;
+    f->v12.vulkanMemoryModel = (met & PLM_VK_COOPMAT) != 0;
+    plm_vk_coopmat_features_init(matrix);
+    if ((met & PLM_VK_COOPMAT) != 0) {
+        matrix->matrix = VK_TRUE;
+        f->v13.pNext = matrix;
+    }
 }
 
 static int create_device(struct plm_backend_device *dev, struct plm_error *err)
 {
     const struct plm_vk_physical *p = &dev->physical;
     struct plm_vk_features features;
-    choose_features(dev, &features);
+    struct plm_vk_coopmat_features matrix;
+    choose_features(dev, &features, &matrix);
     // A driver that over-commits is asked to refuse instead, where it knows how.
     VkDeviceMemoryOverallocationCreateInfoAMD no_overallocation = {
         .sType = VK_STRUCTURE_TYPE_DEVICE_MEMORY_OVERALLOCATION_CREATE_INFO_AMD,
         .pNext = &features.core,
         .overallocationBehavior = VK_MEMORY_OVERALLOCATION_BEHAVIOR_DISALLOWED_AMD};
-    const char *extensions[4];
+    const char *extensions[EXTENSIONS];
     const float priority = 1;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                            .queueFamilyIndex = p->queue_family,
@@ -214,7 +226,7 @@ static int select_physical(struct plm_backend_device *dev, struct plm_error *err
     if (!dev->opts.dot)
         dev->physical.needs_met &= ~(uint32_t)PLM_VK_NEEDS_DOT;
     if (!dev->opts.coopmat)
-        dev->physical.needs_met &= ~(uint32_t)(PLM_VK_NEEDS_COOPMAT_S8 | PLM_VK_NEEDS_COOPMAT_F16);
+        dev->physical.needs_met &= ~(uint32_t)PLM_VK_COOPMAT;
     if (dev->opts.f16_math && (dev->physical.needs_met & PLM_VK_NEEDS_F16) == 0)
         return plm_fail(err, PLM_ERR_UNSUPPORTED, "vulkan: math=f16: %s lacks shaderFloat16",
                         dev->physical.name);

@@ -14,8 +14,8 @@ enum plm_vk_needs {
     PLM_VK_NEEDS_DOT = 1,          // shaderIntegerDotProduct
     PLM_VK_NEEDS_F16 = 2,          // shaderFloat16
     PLM_VK_NEEDS_SUBGROUP = 4,     // subgroup shuffles in compute shaders
-    PLM_VK_NEEDS_COOPMAT_S8 = 8,   // VK_KHR_cooperative_matrix with an s8 x s8 -> s32 shape
-    PLM_VK_NEEDS_COOPMAT_F16 = 16, // VK_KHR_cooperative_matrix with an f16 x f16 -> f32 shape
+    PLM_VK_NEEDS_COOPMAT_S8 = 8,   // VK_KHR_cooperative_matrix: s8 x s8 -> s32, 16 x 16 x 32
+    PLM_VK_NEEDS_COOPMAT_F16 = 16, // VK_KHR_cooperative_matrix: f16 x f16 -> f32, 16 x 16 x 16
 };
 
 // Specialisation constant of every module, a bool, off by default: fma() is one operation with one
