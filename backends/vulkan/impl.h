@@ -80,7 +80,6 @@ struct plm_vk_instance {
     void *library;
     VkInstance handle;
     struct plm_vk_fns vk;
-    bool debug_utils; // queue labels name the engine's phases to profilers
 };
 
 int plm_vk_instance_open(struct plm_vk_instance *ret, struct plm_error *err);
@@ -336,6 +335,8 @@ struct plm_vk_kernels {
     int16_t shader[PLM_VK_KERNEL_ROWS_MAX][PLM_VK_TYPES + 1]; // index in plm_vk_shaders, or -1
 };
 void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math);
+// Mask of 1 << PLM_OP_x that have a kernel.
+uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels);
 
 // The index-th kernel that runs op with these arguments, the preferred one first; all have the same
 // bits. UNSUPPORTED: there is none.

@@ -46,10 +46,9 @@ static int create(struct plm_vk_instance *instance, struct plm_error *err)
     const char *names[2];
     uint32_t n_names = 0;
     VkInstanceCreateFlags flags = 0;
-    if (plm_vk_has_extension(listed, n, VK_EXT_DEBUG_UTILS_EXTENSION_NAME)) {
+    // Labels in the queue name the engine's phases to profilers.
+    if (plm_vk_has_extension(listed, n, VK_EXT_DEBUG_UTILS_EXTENSION_NAME))
         names[n_names++] = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
-        instance->debug_utils = true;
-    }
     // Without it a loader hides drivers that lie on top of another API.
     if (plm_vk_has_extension(listed, n, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME)) {
         names[n_names++] = VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME;

@@ -166,6 +166,16 @@ void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f1
                     find_shader(&(struct plm_vk_kernel){.row = row, .type = type}, needs_met);
 }
 
+uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels)
+{
+    uint64_t ops = 0;
+    for (uint16_t row = 0; row < ROWS; row++)
+        for (uint16_t type = 0; type <= PLM_VK_TYPES; type++)
+            if (kernels->shader[row][type] >= 0)
+                ops |= UINT64_C(1) << table[row].op;
+    return ops;
+}
+
 // ---- choosing ----
 
 // What of an op's arguments decides which row runs it, and how it is specialised.

@@ -45,6 +45,7 @@ _Static_assert(SERVE_SEGMENTS <= LOAD_SEGMENTS, "both rings have room");
 
 struct plm_vk_staging {
     struct ring load, serve;
+    int64_t host_charged; // for the serving ring
     // Copies have a timeline of their own, so that the values of submitted lists grow by one.
     VkSemaphore timeline;
     uint64_t value;
@@ -106,6 +107,11 @@ int plm_vk_staging_create(struct plm_backend_device *dev, struct plm_vk_staging 
         rc = ring_create(dev, LOAD_SEGMENTS, LOAD_BYTES, &s->load);
     if (rc == PLM_OK)
         rc = ring_create(dev, SERVE_SEGMENTS, SERVE_BYTES, &s->serve);
+    // What stays is in one account or the other.
+    if (rc == PLM_OK && s->serve.charged == 0) {
+        rc = plm_host_charge(dev->host, PLM_HOST_DEVICE, (int64_t)s->serve.memory.taken);
+        s->host_charged = rc == PLM_OK ? (int64_t)s->serve.memory.taken : 0;
+    }
     if (rc != PLM_OK) {
         plm_vk_staging_destroy(dev, s);
         return rc;
@@ -120,6 +126,7 @@ void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_stagin
         return;
     ring_destroy(dev, &s->load);
     ring_destroy(dev, &s->serve);
+    plm_host_discharge(dev->host, PLM_HOST_DEVICE, s->host_charged);
     dev->vk->DestroySemaphore(dev->handle, s->timeline, NULL);
     plm_free(dev->host, s);
 }

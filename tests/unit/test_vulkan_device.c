@@ -195,6 +195,40 @@ START_TEST(slabs_are_counted_and_bounded)
 }
 END_TEST
 
+static char label[80];
+
+static void catch_label(VkQueue queue, const VkDebugUtilsLabelEXT *info)
+{
+    (void)queue;
+    strncpy(label, info->pLabelName, sizeof(label) - 1);
+}
+
+// A profiler's trace tells phases and steps apart.
+START_TEST(the_queue_is_labelled)
+{
+    host = plm_host_create(0);
+    struct plm_backend_device *dev;
+    const struct plm_device_opts opts = {
+        .host = host, .clock = plm_clock_system(), .max_dispatches = 64};
+    ck_assert_int_eq(plm_vulkan_backend.open(&opts, &dev, NULL), PLM_OK);
+    plm_vulkan_backend.mark(dev, PLM_PHASE_LOAD, 0); // the driver's own function
+    dev->vk->QueueInsertDebugUtilsLabelEXT = catch_label;
+    plm_vulkan_backend.mark(dev, PLM_PHASE_LOAD, 0);
+    ck_assert_str_eq(label, "plimsoll: load");
+    plm_vulkan_backend.mark(dev, PLM_PHASE_SERVE, 0);
+    ck_assert_str_eq(label, "plimsoll: serve");
+    plm_vulkan_backend.mark(dev, PLM_PHASE_SLEEP, 0);
+    ck_assert_str_eq(label, "plimsoll: sleep");
+    plm_vulkan_backend.mark(dev, PLM_PHASE_SERVE, 17);
+    ck_assert_str_eq(label, "plimsoll: step 17");
+    dev->vk->QueueInsertDebugUtilsLabelEXT = NULL; // without the extension
+    plm_vulkan_backend.mark(dev, PLM_PHASE_SERVE, 18);
+    ck_assert_str_eq(label, "plimsoll: step 17");
+    plm_vulkan_backend.close(dev);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 // A heap is never taken beyond its size, whatever the driver would give.
 START_TEST(the_heap_ends)
 {
@@ -288,6 +322,7 @@ int main(void)
     tcase_add_loop_test(tc, many_small_copies_keep_their_order, 0, IDS);
     tcase_add_loop_test(tc, copies_stand_between_the_lists_around_them, 0, IDS);
     tcase_add_loop_test(tc, slabs_are_counted_and_bounded, 0, IDS);
+    tcase_add_test(tc, the_queue_is_labelled);
     tcase_add_test(tc, the_heap_ends);
     tcase_add_loop_test(tc, a_lost_device_opens_again, 0, IDS);
     tcase_add_test(tc, opening_survives_lost_allocations);
