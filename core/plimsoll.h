@@ -272,6 +272,14 @@ PLIM_API int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_
 /* The same of a running engine; also NOMEM_HOST. */
 PLIM_API int plim_engine_plan_json(const plim_engine *engine, char *out, size_t cap, size_t *need);
 PLIM_API int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, size_t *need);
+/* What one decode step of one sequence asks of a kind of device (opts->device, "vulkan"):
+ * dispatches and barriers of the model's own forward there, the bytes that they read, by layer and
+ * by op, and the time that reading them takes at bytes_per_second; as a table, or as JSON. From the
+ * file's header alone and without the device. Of the other options only ctx_size counts, the tokens
+ * of the sequence (0: 1024, or as trained where that is less), and what tests set of formats.
+ * INVALID, NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_HOST, LIMIT. */
+PLIM_API int plim_explain(const plim_engine_opts *opts, double bytes_per_second, bool json,
+                          char *out, size_t cap, size_t *need, plim_error *err);
 /* Live ledger, plan, refusals: what GET /v1/memory answers. From a snapshot; never waits for the
  * engine's thread. OK, LIMIT or NOMEM_HOST. */
 PLIM_API int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap,

@@ -50,6 +50,7 @@ def bad_flags_name_the_flag():
     wrong("run", "-m", "x", "--stop", "", says="--stop: the text is empty")
     wrong("run", "-m", "x", "--temp", "-1", says="--temp: -1 is out of range (0 to 2)")
     wrong("bench", "-m", "x", "-p", "0", "-n", "0", says="nothing to measure")
+    wrong("bench", "-m", "x", "--explain", "--bandwidth", "0", says="--bandwidth: 0 is out of range")
     wrong("plan", "--diff", "a", says="--diff compares two files")
     wrong("plan", "--diff", "a", "b", "c", says='unexpected argument "c"')
     wrong("inspect", says="name one file")
@@ -122,6 +123,7 @@ def failures_are_status_1():
                        (["run", "-m", "x", "-p", "@nan"], "no numbers"),
                        (["run", "-m", "x", "-f", "/nonexistent"], "/nonexistent: No such file"),
                        (["bench", "-m", "missing"], "no such model file"),
+                       (["bench", "-m", "missing", "--explain"], "no such file"),
                        (["plan", "-m", "missing"], "no such file"),
                        (["plan", "-m", "missing", "--device", "cuda"], "--device-memory BYTES plans"),
                        (["plan", "--diff", "/nonexistent", "b"], "/nonexistent: No such"),
@@ -137,6 +139,9 @@ def results_as_json():
     same(json.loads(run("plan", "-m", "x", "--json").stdout), {"object": "plan"})
     same(json.loads(run("devices", "--json").stdout)[0]["id"], "cpu")
     same(run("devices").stderr, "abacus: no beads\n")
+    same(run("bench", "-m", "x", "--explain").stdout, "3197000000000 bytes/s\n")
+    same(json.loads(run("bench", "-m", "x", "--explain", "--bandwidth", "0.5", "--json").stdout),
+         {"bytes_per_second": 500000000})
     same(json.loads(run("inspect", "--json", "x").stdout), {"keys": {}})
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "plan.json")

@@ -75,6 +75,17 @@ int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, cha
     return give("plan.line  1 -> 2\n", out, cap, need);
 }
 
+int plim_explain(const plim_engine_opts *opts, double bytes_per_second, bool json, char *out,
+                 size_t cap, size_t *need, plim_error *err)
+{
+    char text[64];
+    if (strcmp(opts->model_path, "missing") == 0)
+        return fail(err, PLIM_ERR_NOT_FOUND, "missing: no such file");
+    snprintf(text, sizeof(text), json ? "{\"bytes_per_second\":%.0f}\n" : "%.0f bytes/s\n",
+             bytes_per_second);
+    return give(text, out, cap, need);
+}
+
 void plim_plan_free(plim_plan *plan)
 {
     (void)plan;

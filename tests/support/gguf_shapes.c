@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/checked.h"
 #include "core/base/utf8.h"
@@ -49,7 +50,7 @@ const struct gguf_shape gguf_shapes[] = {
      .rope_base = 500000.0f},
 };
 const size_t gguf_n_shapes = sizeof(gguf_shapes) / sizeof(gguf_shapes[0]);
-const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m"};
+const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m", "q4_k", "q8_0"};
 
 // ---- the vocabulary ----
 
@@ -145,6 +146,15 @@ static void block_entry(struct gguf_writer *w, uint32_t il, const char *name, en
     entry(w, full, type, n_in, n_out);
 }
 
+static enum plm_type base_type(enum gguf_mix mix)
+{
+    static const enum plm_type types[GGUF_MIXES] = {[GGUF_MIX_F16] = PLM_TYPE_F16,
+                                                    [GGUF_MIX_Q4_K_M] = PLM_TYPE_Q4_K,
+                                                    [GGUF_MIX_Q4_K] = PLM_TYPE_Q4_K,
+                                                    [GGUF_MIX_Q8_0] = PLM_TYPE_Q8_0};
+    return types[mix];
+}
+
 // Q4_K_M gives attn_v and ffn_down more bits in the first and last eighth of the layers and in
 // every third one between.
 static bool more_bits(uint32_t il, uint32_t n)
@@ -155,7 +165,7 @@ static bool more_bits(uint32_t il, uint32_t n)
 static void layer(struct gguf_writer *w, const struct gguf_shape *s, enum gguf_mix mix, uint32_t il)
 {
     const uint64_t kv = (uint64_t)s->n_embd / s->n_head * s->n_head_kv;
-    const enum plm_type base = mix == GGUF_MIX_F16 ? PLM_TYPE_F16 : PLM_TYPE_Q4_K;
+    const enum plm_type base = base_type(mix);
     const enum plm_type more =
         mix == GGUF_MIX_Q4_K_M && more_bits(il, s->n_layer) ? PLM_TYPE_Q6_K : base;
     block_entry(w, il, "attn_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
@@ -200,21 +210,34 @@ static void keys(struct gguf_writer *w, const struct gguf_shape *s)
     vocabulary(w, s);
 }
 
-bool gguf_shape_save(const struct gguf_shape *s, enum gguf_mix mix, const char *path)
+static bool save(const struct gguf_shape *s, enum gguf_mix mix, const char *path, bool zeros)
 {
     struct gguf_writer w;
     gguf_writer_init(&w);
     keys(&w, s);
-    entry(&w, "token_embd.weight", mix == GGUF_MIX_F16 ? PLM_TYPE_F16 : PLM_TYPE_Q4_K, s->n_embd,
-          s->n_vocab);
+    entry(&w, "token_embd.weight", base_type(mix), s->n_embd, s->n_vocab);
     if (s->rope_freqs)
         entry(&w, "rope_freqs.weight", PLM_TYPE_F32, s->n_embd / s->n_head / 2, 0);
     for (uint32_t il = 0; il < s->n_layer; il++)
         layer(&w, s, mix, il);
     entry(&w, "output_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
-    entry(&w, "output.weight", mix == GGUF_MIX_F16 ? PLM_TYPE_F16 : PLM_TYPE_Q6_K, s->n_embd,
+    entry(&w, "output.weight", mix == GGUF_MIX_Q4_K_M ? PLM_TYPE_Q6_K : base_type(mix), s->n_embd,
           s->n_vocab);
-    const bool ok = gguf_writer_save(&w, path);
+    size_t header_bytes;
+    gguf_writer_bytes(&w, &header_bytes);
+    bool ok = gguf_writer_save(&w, path);
+    if (ok && zeros)
+        ok = truncate(path, (off_t)(plm_round_up(header_bytes, w.alignment) + w.next_offset)) == 0;
     gguf_writer_finish(&w);
     return ok;
+}
+
+bool gguf_shape_save(const struct gguf_shape *shape, enum gguf_mix mix, const char *path)
+{
+    return save(shape, mix, path, false);
+}
+
+bool gguf_shape_save_zeros(const struct gguf_shape *shape, enum gguf_mix mix, const char *path)
+{
+    return save(shape, mix, path, true);
 }

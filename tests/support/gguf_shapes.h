@@ -12,6 +12,8 @@
 enum gguf_mix {
     GGUF_MIX_F16,
     GGUF_MIX_Q4_K_M, // Q4_K with Q6_K where that mix spends more bits
+    GGUF_MIX_Q4_K,   // pure, the head as well
+    GGUF_MIX_Q8_0,
     GGUF_MIXES,
 };
 
@@ -33,5 +35,7 @@ extern const char *const gguf_mix_names[GGUF_MIXES]; // "f16", "q4_k_m"
 
 // Writes the header to path. False on an error of the system.
 bool gguf_shape_save(const struct gguf_shape *shape, enum gguf_mix mix, const char *path);
+// With weights: zeros, which are valid ones of every type and take no room on the disk.
+bool gguf_shape_save_zeros(const struct gguf_shape *shape, enum gguf_mix mix, const char *path);
 
 #endif
