@@ -331,10 +331,12 @@ struct plm_vk_grid {
 
 // What a device runs: the table, less what its driver, its options or this build lack.
 struct plm_vk_kernels {
-    bool f16_math;
+    bool frugal; // one kernel of each kind, and few specialisations
     int16_t shader[PLM_VK_KERNEL_ROWS_MAX][PLM_VK_TYPES + 1]; // index in plm_vk_shaders, or -1
 };
-void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math);
+// frugal: for drivers on a CPU, which take longer to make a kernel than to run it for minutes.
+void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math,
+                         bool frugal);
 // Mask of 1 << PLM_OP_x that have a kernel.
 uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels);
 

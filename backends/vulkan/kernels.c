@@ -15,6 +15,8 @@
 #define PIECE 1024u
 #define GROUP 256u
 #define WORDS 16384u
+// Output rows of a panel.
+#define PANEL 16u
 // Heads times rows that a workgroup of attention takes.
 #define ATTENTION_LANES 8u
 
@@ -22,9 +24,11 @@
 enum typed { UNTYPED, BY_WEIGHT, BY_KV };
 // Where a module's constants come from.
 enum spec { FIXED, ROWS_FIRST, HEADS_AND_ROWS };
-// What of a row's activations and arithmetic matters.
+// The activations that a product reads.
 enum acts { ANY_ACT, Q8_ACT, F32_ACT };
-enum math { ANY_MATH, F32_MATH, F16_MATH };
+// How it multiplies. Dot product instructions take the place of plain ones where there are any;
+// half precision, a numerics class of its own, that of single where it is asked for.
+enum math { ANY_MATH, Q8_MATH, DOT_MATH, F32_MATH, F16_MATH };
 
 struct row {
     enum plm_op op;
@@ -91,11 +95,38 @@ static struct plm_vk_grid attention(uint32_t rows, uint32_t heads, uint32_t kv_h
 }
 
 GRID(attention, attention(a->rows, a->heads, a->kv_heads, 1, spec))
+GRID(attention_split, attention(a->rows, a->heads, a->kv_heads, a->splits, spec))
+GRID(attention_merge, pieces(a->rows, (uint64_t)a->heads * a->head_dim, PIECE))
+GRID(argmax, fold(a->rows))
+
+// Products by lanes: spec is rows, panels, blocks ahead.
+static struct plm_vk_grid lanes(uint32_t rows, uint64_t panels, const uint32_t *spec)
+{
+    return fold(plm_div_ceil(rows, spec[0]) * plm_div_ceil(panels, spec[1]));
+}
+
+static uint64_t panels(uint64_t n_out)
+{
+    return plm_div_ceil(n_out, PANEL);
+}
+
+#define LANES_GRID(name, n_panels)                                                                 \
+    static struct plm_vk_grid lanes_##name(const void *args, const uint32_t *spec)                 \
+    {                                                                                              \
+        const struct plm_##name##_args *a = args;                                                  \
+        return lanes(a->rows, n_panels, spec);                                                     \
+    }
+
+LANES_GRID(matmul, panels(a->n_out))
 
 // ---- the table ----
 
 // An op with a module of its name.
 #define PLAIN(NAME, name) .op = PLM_OP_##NAME, .shader = #name, .grid = grid_##name
+// A product by lanes, P panels at once and A blocks ahead.
+#define LANES(NAME, name, math, P, A)                                                              \
+    .op = PLM_OP_##NAME, .shader = #name "-lanes-" math, .typed = BY_WEIGHT, .grid = lanes_##name, \
+    .spec = ROWS_FIRST, .n_spec = 3, .constants = {0, P, A}
 
 static const struct row table[] = {
     {PLAIN(GET_ROWS, get_rows), .typed = BY_WEIGHT},
@@ -106,12 +137,24 @@ static const struct row table[] = {
     {PLAIN(KV_WRITE, kv_write)},
     {PLAIN(ROPE_KV, rope_kv)},
     {PLAIN(ATTENTION, attention), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
+    {PLAIN(ATTENTION_SPLIT, attention_split), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
+    {PLAIN(ATTENTION_MERGE, attention_merge)},
     {PLAIN(SILU_MUL, silu_mul)},
     {PLAIN(ADD, add)},
     {PLAIN(GATHER, gather)},
+    {PLAIN(ARGMAX, argmax)},
     {PLAIN(FILL, fill)},
     {PLAIN(COPY, copy)},
     {PLAIN(VERIFY, verify)},
+
+    {LANES(MATMUL, matmul, "dot", 1, 2), .acts = Q8_ACT, .math = DOT_MATH},
+    {LANES(MATMUL, matmul, "dot", 2, 1), .acts = Q8_ACT, .math = DOT_MATH},
+    {LANES(MATMUL, matmul, "q8", 1, 2), .acts = Q8_ACT, .math = Q8_MATH},
+    {LANES(MATMUL, matmul, "q8", 2, 1), .acts = Q8_ACT, .math = Q8_MATH},
+    {LANES(MATMUL, matmul, "f16", 1, 2), .acts = F32_ACT, .math = F16_MATH},
+    {LANES(MATMUL, matmul, "f16", 2, 1), .acts = F32_ACT, .math = F16_MATH},
+    {LANES(MATMUL, matmul, "f32", 1, 2), .acts = F32_ACT, .math = F32_MATH},
+    {LANES(MATMUL, matmul, "f32", 2, 1), .acts = F32_ACT, .math = F32_MATH},
 };
 #define ROWS (sizeof(table) / sizeof(table[0]))
 _Static_assert(ROWS <= PLM_VK_KERNEL_ROWS_MAX, "every row has its place in struct plm_vk_kernels");
@@ -155,15 +198,45 @@ static int16_t find_shader(const struct plm_vk_kernel *kernel, uint32_t needs_me
     return -1;
 }
 
-void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math)
+static void drop(struct plm_vk_kernels *kernels, enum plm_op op, enum math math, uint16_t type)
 {
-    ret->f16_math = f16_math;
+    for (uint16_t i = 0; i < ROWS; i++)
+        if (table[i].op == op && table[i].math == math)
+            kernels->shader[i][type] = -1;
+}
+
+// Whether row i does the same as an earlier one that the device has.
+static bool repeats(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t type)
+{
+    for (uint16_t k = 0; k < i; k++)
+        if (table[k].op == table[i].op && table[k].acts == table[i].acts &&
+            table[k].min_rows == table[i].min_rows && kernels->shader[k][type] >= 0)
+            return true;
+    return false;
+}
+
+void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math, bool frugal)
+{
+    ret->frugal = frugal;
     memset(ret->shader, -1, sizeof(ret->shader));
-    for (uint16_t row = 0; row < ROWS; row++)
+    for (uint16_t i = 0; i < ROWS; i++)
         for (uint16_t type = 0; type <= PLM_VK_TYPES; type++)
-            if (table[row].typed == UNTYPED ? type == PLM_VK_TYPES : type_name(type) != NULL)
-                ret->shader[row][type] =
-                    find_shader(&(struct plm_vk_kernel){.row = row, .type = type}, needs_met);
+            if (table[i].typed == UNTYPED ? type == PLM_VK_TYPES : type_name(type) != NULL)
+                ret->shader[i][type] =
+                    find_shader(&(struct plm_vk_kernel){.row = i, .type = type}, needs_met);
+    for (uint16_t i = 0; i < ROWS; i++)
+        for (uint16_t type = 0; type <= PLM_VK_TYPES; type++) {
+            if (table[i].math == F16_MATH && !f16_math)
+                ret->shader[i][type] = -1;
+            if (ret->shader[i][type] < 0)
+                continue;
+            if (table[i].math == F16_MATH)
+                drop(ret, table[i].op, F32_MATH, type);
+            if (table[i].math == DOT_MATH)
+                drop(ret, table[i].op, Q8_MATH, type);
+            if (frugal && repeats(ret, i, type))
+                ret->shader[i][type] = -1;
+        }
 }
 
 uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels)
@@ -196,8 +269,24 @@ static struct facts facts_of(enum plm_op op, const void *args)
         const struct plm_matmul_args *a = args;
         return (struct facts){.weight_type = a->type, .act = a->act, .rows = a->rows};
     }
+    if (op == PLM_OP_QKV) {
+        const struct plm_qkv_args *a = args;
+        return (struct facts){.weight_type = PLM_KIND(a->kinds, 0),
+                              .kv_type = PLM_KIND(a->kinds, 3),
+                              .act = PLM_KIND(a->kinds, 1),
+                              .rows = a->rows};
+    }
+    if (op == PLM_OP_GLU) {
+        const struct plm_glu_args *a = args;
+        return (struct facts){.weight_type = a->type, .act = a->act, .rows = a->rows};
+    }
     if (op == PLM_OP_ATTENTION) {
         const struct plm_attention_args *a = args;
+        return (struct facts){
+            .kv_type = a->kv_type, .rows = a->rows, .group = a->heads / a->kv_heads};
+    }
+    if (op == PLM_OP_ATTENTION_SPLIT) {
+        const struct plm_attention_split_args *a = args;
         return (struct facts){
             .kv_type = a->kv_type, .rows = a->rows, .group = a->heads / a->kv_heads};
     }
@@ -212,12 +301,10 @@ static uint16_t type_of(const struct row *row, const struct facts *f)
     return (uint16_t)(type < PLM_VK_TYPES ? type : PLM_VK_TYPES);
 }
 
-static bool fits(const struct plm_vk_kernels *kernels, const struct row *row, const struct facts *f)
+static bool fits(const struct row *row, const struct facts *f)
 {
     const enum acts acts = f->act == PLM_ACT_Q8 ? Q8_ACT : F32_ACT;
-    const enum math math = kernels->f16_math ? F16_MATH : F32_MATH;
-    return (row->acts == ANY_ACT || row->acts == acts) &&
-           (row->math == ANY_MATH || row->math == math) && f->rows >= row->min_rows &&
+    return (row->acts == ANY_ACT || row->acts == acts) && f->rows >= row->min_rows &&
            (row->max_rows == 0 || f->rows <= row->max_rows);
 }
 
@@ -230,11 +317,13 @@ static uint32_t power_of_two(uint32_t n, uint32_t most)
     return p;
 }
 
-static void specialise(const struct row *row, const struct facts *f, uint32_t *spec)
+static void specialise(const struct plm_vk_kernels *kernels, const struct row *row,
+                       const struct facts *f, uint32_t *spec)
 {
     memcpy(spec, row->constants, sizeof(row->constants));
     if (row->spec == ROWS_FIRST)
-        spec[0] = power_of_two(f->rows, PLM_VK_FEW_ROWS);
+        spec[0] = kernels->frugal && f->rows > 1 ? PLM_VK_FEW_ROWS
+                                                 : power_of_two(f->rows, PLM_VK_FEW_ROWS);
     if (row->spec == HEADS_AND_ROWS) {
         spec[0] = power_of_two(f->group, ATTENTION_LANES);
         spec[1] = f->rows <= PLM_VK_FEW_ROWS ? 1 : ATTENTION_LANES / spec[0];
@@ -248,10 +337,10 @@ int plm_vk_kernel_of(const struct plm_vk_kernels *kernels, enum plm_op op, const
     for (uint16_t i = 0; i < ROWS; i++) {
         const struct row *row = &table[i];
         const uint16_t type = type_of(row, &f);
-        if (row->op != op || kernels->shader[i][type] < 0 || !fits(kernels, row, &f) || index-- > 0)
+        if (row->op != op || kernels->shader[i][type] < 0 || !fits(row, &f) || index-- > 0)
             continue;
         *ret = (struct plm_vk_kernel){.row = i, .type = type};
-        specialise(row, &f, ret->spec);
+        specialise(kernels, row, &f, ret->spec);
         return PLM_OK;
     }
     return PLM_ERR_UNSUPPORTED;
@@ -267,46 +356,44 @@ struct plm_vk_grid plm_vk_kernel_grid(const struct plm_vk_kernel *kernel, const 
 typedef int visit_fn(void *ctx, const struct plm_vk_kernel *kernel);
 
 // Whether a plan with these needs runs a row built for this type.
-static bool needed(const struct plm_vk_kernels *kernels, const struct row *row, uint32_t type,
-                   const struct plm_kernel_needs *needs)
+static bool needed(const struct row *row, uint32_t type, const struct plm_kernel_needs *needs)
 {
-    const enum math math = kernels->f16_math ? F16_MATH : F32_MATH;
     const bool floats = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
-    if (row->math != ANY_MATH && row->math != math)
-        return false;
     if (row->acts == F32_ACT && !floats && !needs->float_acts)
         return false;
     return row->typed == UNTYPED ||
            ((row->typed == BY_WEIGHT ? needs->weight_types : needs->kv_types) >> type & 1) != 0;
 }
 
-// Every specialisation of a row, by what the arguments can be.
-static int each_spec(uint16_t i, uint16_t type, const struct plm_kernel_needs *needs,
-                     visit_fn *visit, void *ctx)
+// Calls visit for a row specialised for these facts, unless the specialisation before was the same.
+static int visit_facts(const struct plm_vk_kernels *kernels, struct plm_vk_kernel *k,
+                       const struct facts *f, visit_fn *visit, void *ctx)
 {
-    struct plm_vk_kernel k = {.row = i, .type = type};
+    const struct plm_vk_kernel before = *k;
+    specialise(kernels, &table[k->row], f, k->spec);
+    return memcmp(&before, k, sizeof(before)) == 0 ? PLM_OK : visit(ctx, k);
+}
+
+// Every specialisation of a row, by what the arguments can be.
+static int each_spec(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t type,
+                     const struct plm_kernel_needs *needs, visit_fn *visit, void *ctx)
+{
+    struct plm_vk_kernel k = {.row = i, .type = type, .spec = {UINT32_MAX}};
     struct facts f = {.rows = 1, .group = 1};
     uint32_t seen = 0; // numbers of heads, which are powers of two
     int r = PLM_OK;
     if (table[i].spec != HEADS_AND_ROWS) {
-        const uint32_t most = table[i].spec == ROWS_FIRST ? PLM_VK_FEW_ROWS : 1;
-        for (; f.rows <= most && r == PLM_OK; f.rows *= 2) {
-            specialise(&table[i], &f, k.spec);
-            r = visit(ctx, &k);
-        }
+        for (; f.rows <= PLM_VK_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+            r = visit_facts(kernels, &k, &f, visit, ctx);
         return r;
     }
-    for (uint32_t group = 1; group < 64 && r == PLM_OK; group++) {
-        f = (struct facts){.rows = 1, .group = group};
-        specialise(&table[i], &f, k.spec);
-        if ((needs->head_groups >> group & 1) == 0 || (seen & k.spec[0]) != 0)
+    for (f.group = 1; f.group < 64 && r == PLM_OK; f.group++) {
+        const uint32_t heads = power_of_two(f.group, ATTENTION_LANES);
+        if ((needs->head_groups >> f.group & 1) == 0 || (seen & heads) != 0)
             continue;
-        seen |= k.spec[0];
-        r = visit(ctx, &k);
-        f.rows = PLM_VK_FEW_ROWS + 1;
-        specialise(&table[i], &f, k.spec);
-        if (r == PLM_OK && k.spec[1] != 1)
-            r = visit(ctx, &k);
+        seen |= heads;
+        for (f.rows = 1; f.rows <= 2 * PLM_VK_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+            r = visit_facts(kernels, &k, &f, visit, ctx);
     }
     return r;
 }
@@ -317,8 +404,8 @@ int plm_vk_kernels_each(const struct plm_vk_kernels *kernels, const struct plm_k
     int r = PLM_OK;
     for (uint16_t i = 0; i < ROWS; i++)
         for (uint16_t type = 0; type <= PLM_VK_TYPES && r == PLM_OK; type++)
-            if (kernels->shader[i][type] >= 0 && needed(kernels, &table[i], type, needs))
-                r = each_spec(i, type, needs, visit, ctx);
+            if (kernels->shader[i][type] >= 0 && needed(&table[i], type, needs))
+                r = each_spec(kernels, i, type, needs, visit, ctx);
     return r;
 }
 

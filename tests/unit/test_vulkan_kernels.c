@@ -23,7 +23,7 @@ static struct plm_vk_kernels kernels;
 
 static void setup(void)
 {
-    plm_vk_kernels_init(&kernels, ALL_NEEDS, false);
+    plm_vk_kernels_init(&kernels, ALL_NEEDS, false, false);
 }
 
 // Arguments of every op with so many rows.
@@ -34,28 +34,83 @@ union args {
 #undef PLM_OP
 };
 
+static void set_product(union args *a, enum plm_op op, uint32_t rows, uint32_t type)
+{
+    const bool plain = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
+    const uint32_t act = plain ? PLM_ACT_F32 : PLM_ACT_Q8;
+    switch (op) {
+    case PLM_OP_GET_ROWS:
+        a->get_rows = (struct plm_get_rows_args){
+            .type = type, .rows = rows, .n_in = 16384, .n_out = OUTPUTS_MAX};
+        break;
+    case PLM_OP_MATMUL:
+        a->matmul = (struct plm_matmul_args){.type = type,
+                                             .act = act,
+                                             .rows = rows,
+                                             .n_in = 16384,
+                                             .n_out = OUTPUTS_MAX,
+                                             .ld_dst = OUTPUTS_MAX};
+        break;
+    case PLM_OP_QKV:
+        a->qkv = (struct plm_qkv_args){.weight_q = 64,
+                                       .weight_k = 64,
+                                       .weight_v = 64,
+                                       .rows = rows,
+                                       .n_in = 16384,
+                                       .heads = PLM_PAIR(128u, 128u),
+                                       .head_dim = PLM_PAIR(256u, 256u),
+                                       .kinds = PLM_KINDS(type, act, 0u, (uint32_t)PLM_TYPE_F16)};
+        break;
+    case PLM_OP_GLU:
+        a->glu = (struct plm_glu_args){
+            .type = type, .act = act, .rows = rows, .n_in = 16384, .n_out = 65536};
+        break;
+    default: break;
+    }
+}
+
+static void set_attention(union args *a, enum plm_op op, uint32_t rows)
+{
+    switch (op) {
+    case PLM_OP_ATTENTION:
+        a->attention =
+            (struct plm_attention_args){.table_stride = CONTEXT_MAX / PLM_KV_BLOCK_TOKENS,
+                                        .rows = rows,
+                                        .ld_q = 32768,
+                                        .heads = 128,
+                                        .kv_heads = 8,
+                                        .head_dim = 256,
+                                        .kv_type = PLM_TYPE_F16};
+        break;
+    case PLM_OP_ATTENTION_SPLIT:
+        a->attention_split =
+            (struct plm_attention_split_args){.table_stride = CONTEXT_MAX / PLM_KV_BLOCK_TOKENS,
+                                              .rows = rows,
+                                              .ld_q = 32768,
+                                              .heads = 128,
+                                              .kv_heads = 8,
+                                              .head_dim = 256,
+                                              .kv_type = PLM_TYPE_F16,
+                                              .splits = CONTEXT_MAX / PLM_ATTN_SPLIT_TOKENS};
+        break;
+    case PLM_OP_ATTENTION_MERGE:
+        a->attention_merge =
+            (struct plm_attention_merge_args){.rows = rows,
+                                              .heads = 128,
+                                              .head_dim = 256,
+                                              .splits = CONTEXT_MAX / PLM_ATTN_SPLIT_TOKENS};
+        break;
+    default: break;
+    }
+}
+
 static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
 {
     union args a;
     memset(&a, 0, sizeof(a));
     switch (op) {
-    case PLM_OP_GET_ROWS:
-        a.get_rows = (struct plm_get_rows_args){
-            .type = type, .rows = rows, .n_in = 16384, .n_out = OUTPUTS_MAX};
-        break;
     case PLM_OP_RMS_NORM: a.rms_norm = (struct plm_rms_norm_args){.rows = rows, .n = 16384}; break;
     case PLM_OP_QUANTIZE: a.quantize = (struct plm_quantize_args){.rows = rows, .n = 65536}; break;
-    case PLM_OP_MATMUL:
-        a.matmul = (struct plm_matmul_args){.type = type,
-                                            .act = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 ||
-                                                           type == PLM_TYPE_BF16
-                                                       ? PLM_ACT_F32
-                                                       : PLM_ACT_Q8,
-                                            .rows = rows,
-                                            .n_in = 16384,
-                                            .n_out = OUTPUTS_MAX,
-                                            .ld_dst = OUTPUTS_MAX};
-        break;
     case PLM_OP_ROPE_TABLE:
         a.rope_table = (struct plm_rope_table_args){.rows = rows, .dims = 256};
         break;
@@ -71,15 +126,6 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
         a.rope_kv = (struct plm_rope_kv_args){
             .rows = rows, .ld = 98304, .heads = 128, .kv_heads = 128, .head_dim = 256, .dims = 256};
         break;
-    case PLM_OP_ATTENTION:
-        a.attention = (struct plm_attention_args){.table_stride = CONTEXT_MAX / PLM_KV_BLOCK_TOKENS,
-                                                  .rows = rows,
-                                                  .ld_q = 32768,
-                                                  .heads = 128,
-                                                  .kv_heads = 8,
-                                                  .head_dim = 256,
-                                                  .kv_type = PLM_TYPE_F16};
-        break;
     case PLM_OP_SILU_MUL:
         a.silu_mul = (struct plm_silu_mul_args){.rows = rows, .n = 65536, .ld = 65536};
         break;
@@ -88,7 +134,8 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
     case PLM_OP_FILL: a.fill = (struct plm_fill_args){.n_words = (uint64_t)rows << 21}; break;
     case PLM_OP_COPY: a.copy = (struct plm_copy_args){.n_words = (uint64_t)rows << 21}; break;
     case PLM_OP_VERIFY: a.verify = (struct plm_verify_args){.n_words = (uint64_t)rows << 21}; break;
-    case PLM_OPS: break;
+    case PLM_OP_ARGMAX: a.argmax = (struct plm_argmax_args){.rows = rows, .n = OUTPUTS_MAX}; break;
+    default: set_product(&a, op, rows, type); set_attention(&a, op, rows);
     }
     return a;
 }
@@ -101,7 +148,7 @@ static void each(void (*check)(enum plm_op op, const union args *a, uint32_t row
     for (enum plm_op op = 0; op < PLM_OPS; op++)
         for (uint32_t type = 0; type < PLM_VK_TYPES; type++)
             for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-                if (op != PLM_OP_MATMUL && plm_panel_type_of(type, &t)) {
+                if (op != PLM_OP_QKV && op != PLM_OP_GLU && plm_panel_type_of(type, &t)) {
                     const union args a = args_of(op, rows[i], type);
                     check(op, &a, rows[i]);
                 }
@@ -131,7 +178,7 @@ END_TEST
 START_TEST(what_a_device_lacks_is_not_chosen)
 {
     // Without any optional feature every op still has one.
-    plm_vk_kernels_init(&kernels, 0, false);
+    plm_vk_kernels_init(&kernels, 0, false, true);
     each(has_kernel);
     for (size_t row = 0; row < PLM_VK_KERNEL_ROWS_MAX; row++)
         for (size_t type = 0; type <= PLM_VK_TYPES; type++)
@@ -247,7 +294,9 @@ static void grows_with_rows(enum plm_op op, const union args *a, uint32_t rows)
 {
     const uint32_t type = op == PLM_OP_GET_ROWS ? a->get_rows.type
                           : op == PLM_OP_MATMUL ? a->matmul.type
-                                                : 0;
+                          : op == PLM_OP_QKV    ? PLM_KIND(a->qkv.kinds, 0)
+                          : op == PLM_OP_GLU    ? a->glu.type
+                                                : PLM_TYPE_F32;
     const union args more = args_of(op, rows + 1, type);
     const uint64_t work = plm_vk_work(op, a);
     ck_assert_uint_gt(work, 0);
