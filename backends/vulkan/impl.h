@@ -190,7 +190,8 @@ struct plm_vk_physical {
     bool unified;                                    // integrated or CPU: its memory is the host's
     uint32_t needs_met;                              // mask of PLM_VK_NEEDS_x of shaders.h
     bool memory_budget, overallocation, host_import; // extensions
-    bool coopmat;                                    // VK_KHR_cooperative_matrix
+    uint64_t import_align; // of host memory that is given to the device; 0: it takes none
+    bool coopmat;          // VK_KHR_cooperative_matrix
     uint8_t cache_uuid[VK_UUID_SIZE];
 };
 

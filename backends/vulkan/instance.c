@@ -237,8 +237,11 @@ static int read_extensions(const struct plm_vk_fns *vk, struct plm_host *host,
 static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical *p,
                             VkPhysicalDeviceVulkan11Properties *v11)
 {
+    VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     VkPhysicalDeviceVulkan13Properties v13 = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES,
+        .pNext = p->host_import ? &host : NULL};
     VkPhysicalDeviceVulkan12Properties v12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES, .pNext = &v13};
     *v11 = (VkPhysicalDeviceVulkan11Properties){
@@ -253,6 +256,7 @@ static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical 
     p->subgroup_max = v13.maxSubgroupSize;
     p->max_allocation_bytes = v11->maxMemoryAllocationSize;
     p->max_buffer_bytes = v13.maxBufferSize;
+    p->import_align = host.minImportedHostPointerAlignment;
     memcpy(p->cache_uuid, props.properties.pipelineCacheUUID, VK_UUID_SIZE);
 }
 
@@ -278,11 +282,11 @@ static int describe(const struct plm_vk_instance *instance, struct plm_host *hos
                     VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version));
         return PLM_OK;
     }
-    VkPhysicalDeviceVulkan11Properties v11;
-    read_properties(vk, p, &v11);
     int rc = read_extensions(vk, host, p);
     if (rc != PLM_OK)
         return rc;
+    VkPhysicalDeviceVulkan11Properties v11;
+    read_properties(vk, p, &v11);
     struct plm_vk_features features;
     plm_vk_features_chain(&features);
     vk->GetPhysicalDeviceFeatures2(handle, &features.core);

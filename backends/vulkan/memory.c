@@ -19,7 +19,9 @@ VkBufferCreateInfo plm_vk_buffer_info(uint64_t bytes)
 }
 
 // Binds fresh memory to the buffer, maps it where the host sees its type, and asks its address.
-static int allocate(struct plm_backend_device *dev, uint32_t type, struct plm_vk_memory *m)
+// import: what names memory that is there already, and m->host is it; or NULL.
+static int allocate(struct plm_backend_device *dev, uint32_t type,
+                    const VkImportMemoryHostPointerInfoEXT *import, struct plm_vk_memory *m)
 {
     const struct plm_vk_fns *vk = dev->vk;
     const VkBufferMemoryRequirementsInfo2 ask = {
@@ -28,6 +30,7 @@ static int allocate(struct plm_backend_device *dev, uint32_t type, struct plm_vk
     vk->GetBufferMemoryRequirements2(dev->handle, &ask, &needs);
     m->taken = needs.memoryRequirements.size;
     const VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                             .pNext = import,
                                              .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
                                        .pNext = &flags,
@@ -40,8 +43,9 @@ static int allocate(struct plm_backend_device *dev, uint32_t type, struct plm_vk
                                          .buffer = m->buffer,
                                          .memory = m->memory};
     r = vk->BindBufferMemory2(dev->handle, 1, &bind);
-    if (r == VK_SUCCESS && (dev->physical.memory.memoryTypes[type].propertyFlags &
-                            VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
+    if (r == VK_SUCCESS && import == NULL &&
+        (dev->physical.memory.memoryTypes[type].propertyFlags &
+         VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
         r = vk->MapMemory(dev->handle, m->memory, 0, VK_WHOLE_SIZE, 0, &m->host);
     if (r != VK_SUCCESS)
         return plm_vk_status(dev, r);
@@ -59,7 +63,58 @@ int plm_vk_memory_create(struct plm_backend_device *dev, uint32_t type, uint64_t
     VkResult r = dev->vk->CreateBuffer(dev->handle, &info, NULL, &m.buffer);
     if (r != VK_SUCCESS)
         return plm_vk_status(dev, r);
-    int rc = allocate(dev, type, &m);
+    int rc = allocate(dev, type, NULL, &m);
+    if (rc != PLM_OK) {
+        plm_vk_memory_destroy(dev, &m);
+        return rc;
+    }
+    *ret = m;
+    return PLM_OK;
+}
+
+// The first type that lets the device reach memory of the host.
+static bool choose_import_type(struct plm_backend_device *dev, const void *ptr, uint32_t *ret)
+{
+    VkMemoryHostPointerPropertiesEXT props = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    if (dev->vk->GetMemoryHostPointerPropertiesEXT(
+            dev->handle, VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, ptr, &props) !=
+        VK_SUCCESS)
+        return false;
+    for (uint32_t i = 0; i < dev->physical.memory.memoryTypeCount; i++) {
+        if ((props.memoryTypeBits >> i & 1) != 0) {
+            *ret = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+// On a card of its own every read of such memory would cross the bus.
+static int import(struct plm_backend_device *dev, void *ptr, uint64_t bytes,
+                  struct plm_vk_memory *ret)
+{
+    const struct plm_vk_physical *p = &dev->physical;
+    uint32_t type;
+    if (!p->unified || p->import_align == 0)
+        return PLM_ERR_UNSUPPORTED;
+    if ((uintptr_t)ptr % p->import_align != 0 || bytes % p->import_align != 0)
+        return PLM_ERR_INVALID;
+    if (!choose_import_type(dev, ptr, &type))
+        return PLM_ERR_UNSUPPORTED;
+    const VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+        .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT};
+    const VkImportMemoryHostPointerInfoEXT info = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT,
+        .pHostPointer = ptr};
+    struct plm_vk_memory m = {.host = ptr};
+    VkBufferCreateInfo buffer = plm_vk_buffer_info(bytes);
+    buffer.pNext = &external;
+    int rc = plm_vk_status(dev, dev->vk->CreateBuffer(dev->handle, &buffer, NULL, &m.buffer));
+    if (rc == PLM_OK)
+        rc = allocate(dev, type, &info, &m);
     if (rc != PLM_OK) {
         plm_vk_memory_destroy(dev, &m);
         return rc;
@@ -148,15 +203,33 @@ static int judge(struct plm_backend_device *dev, uint64_t bytes)
     return dev->physical.unified ? plm_hostmem_judge(&dev->machine, bytes) : PLM_OK;
 }
 
+// Takes fresh memory for a slab, really.
+static int take(struct plm_backend_device *dev, uint32_t type, uint64_t bytes,
+                struct plm_vk_memory *ret)
+{
+    struct plm_vk_memory m;
+    int rc = plm_vk_memory_create(dev, type, bytes, &m);
+    if (rc != PLM_OK)
+        return rc;
+    // A CPU driver's memory is malloc's: there when it was touched.
+    if (dev->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU)
+        rc = plm_hostmem_commit(&dev->machine, m.host, bytes, NULL, NULL);
+    if (rc != PLM_OK) {
+        plm_vk_memory_destroy(dev, &m);
+        return rc;
+    }
+    *ret = m;
+    return PLM_OK;
+}
+
 int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                  void *import_ptr, struct plm_slab *ret)
 {
-    (void)import_ptr;
-    if (kind == PLM_SLAB_IMPORTED)
-        return PLM_ERR_UNSUPPORTED;
+    const bool imported = kind == PLM_SLAB_IMPORTED; // stays the caller's: nothing is taken
     const struct plm_vk_types *types = &dev->physical.types;
     const uint32_t type = kind == PLM_SLAB_PINNED ? types->pinned : types->slab;
-    const bool charged = dev->physical.memory.memoryTypes[type].heapIndex == types->heap;
+    const bool charged =
+        !imported && dev->physical.memory.memoryTypes[type].heapIndex == types->heap;
     const uint64_t wanted = plm_round_up(bytes, dev->caps.granularity_bytes);
     int rc = charged ? judge(dev, wanted) : PLM_OK;
     if (rc != PLM_OK)
@@ -166,20 +239,18 @@ int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64
         plm_free(dev->host, slab);
         return PLM_ERR_NOMEM_HOST;
     }
-    rc = plm_vk_memory_create(dev, type, wanted, &slab->memory);
-    // A CPU driver's memory is malloc's: there when it was touched.
-    if (rc == PLM_OK && dev->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU)
-        rc = plm_hostmem_commit(&dev->machine, slab->memory.host, wanted, NULL, NULL);
+    rc = imported ? import(dev, import_ptr, bytes, &slab->memory)
+                  : take(dev, type, wanted, &slab->memory);
     if (rc != PLM_OK) {
-        plm_vk_memory_destroy(dev, &slab->memory);
         plm_free(dev->host, slab);
         return rc;
     }
-    const uint64_t taken = plm_round_up(slab->memory.taken, dev->caps.granularity_bytes);
+    const uint64_t taken =
+        imported ? 0 : plm_round_up(slab->memory.taken, dev->caps.granularity_bytes);
     slab->charged = charged ? taken : 0;
     atomic_fetch_add(&dev->taken_bytes, slab->charged);
     insert(&dev->slabs, slab);
-    if (kind == PLM_SLAB_PINNED || dev->slabs_mapped)
+    if (imported || kind == PLM_SLAB_PINNED || dev->slabs_mapped)
         slab->host = slab->memory.host;
     *ret = (struct plm_slab){.addr = slab->memory.addr,
                              .bytes = bytes,

@@ -195,6 +195,57 @@ START_TEST(slabs_are_counted_and_bounded)
 }
 END_TEST
 
+// Memory of the host is given to a device that shares it, and to no other.
+START_TEST(host_memory_is_imported)
+{
+    host = plm_host_create(0);
+    struct plm_backend_device *dev;
+    struct plm_vk_opts how;
+    ck_assert_int_eq(plm_vk_opts_parse("0,host_visible=off", &how, NULL), PLM_OK);
+    const struct plm_device_opts opts = {
+        .host = host, .clock = plm_clock_system(), .max_dispatches = 64, .backend_opts = &how};
+    ck_assert_int_eq(plm_vulkan_backend.open(&opts, &dev, NULL), PLM_OK);
+    const bool can = dev->physical.unified && dev->physical.host_import;
+    const uint64_t bytes = MIB;
+    unsigned char *mine = aligned_alloc(bytes, 2 * bytes), *want = pattern(bytes, 9);
+    const uint64_t taken = atomic_load(&dev->taken_bytes);
+    struct plm_slab slab, other;
+    ck_assert_int_eq(plm_vk_alloc(dev, PLM_SLAB_IMPORTED, bytes, mine, &slab),
+                     can ? PLM_OK : PLM_ERR_UNSUPPORTED);
+    if (can) {
+        ck_assert_ptr_eq(slab.host, mine);
+        ck_assert_uint_eq(slab.taken_bytes, 0);
+        ck_assert_uint_eq(atomic_load(&dev->taken_bytes), taken);
+        ck_assert_int_eq(plm_vk_alloc(dev, PLM_SLAB_IMPORTED, bytes, mine + 1, &other),
+                         PLM_ERR_INVALID);
+        ck_assert_int_eq(plm_vk_alloc(dev, PLM_SLAB_IMPORTED, bytes - 1, mine, &other),
+                         PLM_ERR_INVALID);
+        // The device reads what the host wrote.
+        const struct plm_kernel_needs needs = {.weight_types = 1u << PLM_TYPE_F32,
+                                               .kv_types = 1u << PLM_TYPE_F16};
+        ck_assert_int_eq(plm_vk_warm_up(dev, &needs, NULL), PLM_OK);
+        ck_assert_int_eq(plm_vk_alloc(dev, PLM_SLAB_DEVICE, bytes, NULL, &other), PLM_OK);
+        memcpy(mine, want, bytes);
+        const struct plm_copy_args copy = {
+            .dst = other.addr, .src = slab.addr, .n_words = bytes / 4};
+        uint64_t value;
+        ck_assert_int_eq(plm_vk_launch(dev, PLM_OP_COPY, 1, &copy, sizeof(copy)), PLM_OK);
+        ck_assert_int_eq(plm_vk_submit(dev, &value), PLM_OK);
+        memset(want, 0, bytes);
+        ck_assert_int_eq(plm_vk_copy_out(dev, want, other.addr, bytes), PLM_OK);
+        ck_assert_int_eq(memcmp(want, mine, bytes), 0);
+        plm_vk_free(dev, &slab);
+        plm_vk_free(dev, &other);
+    }
+    dev->physical.unified = false;
+    ck_assert_int_eq(plm_vk_alloc(dev, PLM_SLAB_IMPORTED, bytes, mine, &slab), PLM_ERR_UNSUPPORTED);
+    plm_vulkan_backend.close(dev);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+    free(mine);
+    free(want);
+}
+END_TEST
+
 static char label[80];
 
 static void catch_label(VkQueue queue, const VkDebugUtilsLabelEXT *info)
@@ -322,6 +373,7 @@ int main(void)
     tcase_add_loop_test(tc, many_small_copies_keep_their_order, 0, IDS);
     tcase_add_loop_test(tc, copies_stand_between_the_lists_around_them, 0, IDS);
     tcase_add_loop_test(tc, slabs_are_counted_and_bounded, 0, IDS);
+    tcase_add_test(tc, host_memory_is_imported);
     tcase_add_test(tc, the_queue_is_labelled);
     tcase_add_test(tc, the_heap_ends);
     tcase_add_loop_test(tc, a_lost_device_opens_again, 0, IDS);
