@@ -6,13 +6,6 @@
 
 PLM_ARGS(plm_silu_mul_args);
 
-float silu_mul(float gate, float up)
-{
-    precise float denominator = 1.0 + plm_exp(-gate);
-    precise float y = gate / denominator * up;
-    return y;
-}
-
 void main()
 {
     uint r = plm_group_index() / plm_pieces(a.n);
@@ -25,7 +18,7 @@ void main()
         vec4 gate = plm_load4(a.gate + row, i, a.n, wide);
         vec4 up = plm_load4(a.up + row, i, a.n, wide);
         for (uint c = 0u; c < 4u; c++)
-            y[c] = silu_mul(gate[c], up[c]);
+            y[c] = plm_silu_mul(gate[c], up[c]);
     }
     if (live && a.dst_f32 != 0ul) {
         uint64_t row_bytes = uint64_t(a.n) * 4ul;

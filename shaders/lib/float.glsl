@@ -82,4 +82,12 @@ float plm_exp(float x)
     return y;
 }
 
+// (gate / (1 + exp(-gate))) * up.
+float plm_silu_mul(float gate, float up)
+{
+    precise float denominator = 1.0 + plm_exp(-gate);
+    precise float y = gate / denominator * up;
+    return y;
+}
+
 #endif

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// qkv: workgroup w takes rows w % parts * PLM_ROWS .. and one unit of a head of q, k or v. Without
+// WHOLE a unit is panel u of a head and the one half a head further, so that it holds both elements
+// of every pair that rope turns, in either mode; that wants whole panels in half a head, and all of
+// a head rotated where pairs lie half a head apart. With WHOLE a unit is a head of any shape.
+#version 460
+#include "shaders/lib/lanes.glsl"
+#include "shaders/lib/rope.glsl"
+
+PLM_ARGS(plm_qkv_args);
+
+layout(constant_id = 3) const bool WHOLE = false;
+
+#define HEAD_MAX 256u // elements of a head (kernels/abi.h)
+
+const uint STAGED = WHOLE ? HEAD_MAX : PLM_PANELS * PLM_PANEL_ROWS;
+shared float staged[PLM_ROWS][STAGED]; // products of a unit: WHOLE by element, else by panel
+
+#define Q 0u
+#define K 1u
+#define V 2u
+
+// What this workgroup computes.
+uint first_row;
+uint product; // Q, K or V
+uint head;
+uint unit; // of the head
+uint first_panel, panel_step;
+
+uint head_dim()
+{
+    return PLM_LOW(a.head_dim);
+}
+
+uint64_t weight()
+{
+    return product == Q ? a.weight_q : product == K ? a.weight_k : a.weight_v;
+}
+
+// False: beyond the work.
+bool locate()
+{
+    uint parts = (a.rows + (PLM_ROWS - 1u)) / PLM_ROWS;
+    uint units = WHOLE ? 1u : head_dim() / (2u * PLM_PANEL_ROWS);
+    uint w = plm_group_index() / parts;
+    first_row = plm_group_index() % parts * PLM_ROWS;
+    unit = w % units;
+    head = w / units;
+    uint n_q = a.weight_q != 0ul ? PLM_LOW(a.heads) : 0u;
+    uint n_k = a.weight_k != 0ul ? PLM_HIGH(a.heads) : 0u;
+    uint n_v = a.weight_v != 0ul ? PLM_HIGH(a.heads) : 0u;
+    product = head < n_q ? Q : head < n_q + n_k ? K : V;
+    if (head >= n_q + n_k + n_v)
+        return false;
+    head -= product == Q ? 0u : product == K ? n_q : n_q + n_k;
+    return true;
+}
+
+// Where dimension d of the head is staged, d lying in this unit.
+uint place(uint d)
+{
+    if (WHOLE)
+        return d;
+    return d % PLM_PANEL_ROWS + (d < head_dim() / 2u ? 0u : PLM_PANEL_ROWS);
+}
+
+void plm_emit(uint pair, uint o, float sum)
+{
+    uint element = (first_panel + pair / PLM_ROWS * panel_step) * PLM_PANEL_ROWS + o;
+    uint d = element - head * head_dim(); // wraps below the head
+    if (d >= head_dim())
+        return;
+    uint64_t bias = product == Q ? a.bias_q : product == K ? a.bias_k : a.bias_v;
+    precise float y = sum;
+    if (bias != 0ul)
+        y = y + plm_f32_at(bias + uint64_t(element) * 4ul).v;
+    staged[pair % PLM_ROWS][place(d)] = y;
+}
+
+// The products of PLM_PANELS panels, panel_step apart, as far as there are such.
+void products(uint first, uint last)
+{
+    uint64_t panel[PLM_PANELS];
+    first_panel = first;
+    [[unroll]] for (uint p = 0u; p < PLM_PANELS; p++)
+        panel[p] = weight() + min(first + p * panel_step, last) * plm_panel_bytes(a.n_in);
+    plm_products(panel, a.x, first_row, a.rows, a.n_in);
+}
+
+void store(uint row, uint64_t layer, uint token, uint d, float x)
+{
+    uint kv_type = PLM_KIND(a.kinds, 3);
+    if (product == Q)
+        plm_f32_at(a.q + (uint64_t(row) * a.ld_q + head * head_dim() + d) * 4ul).v = x;
+    else if (product == K)
+        plm_kv_store(layer, plm_kv_k(head, d, token, head_dim()), kv_type, x);
+    else
+        plm_kv_store(layer, plm_kv_v(head, d, token, PLM_HIGH(a.heads), head_dim()), kv_type, x);
+}
+
+// Pair i of the unit's in row first_row + r.
+void finish(uint r, uint i)
+{
+    uint row = first_row + r, dims = PLM_HIGH(a.head_dim), mode = PLM_KIND(a.kinds, 2);
+    uint pair = i; // of the head
+    if (!WHOLE)
+        pair = mode == PLM_ROPE_NEOX
+                   ? unit * PLM_PANEL_ROWS + i
+                   : unit * (PLM_PANEL_ROWS / 2) + i % (PLM_PANEL_ROWS / 2) +
+                         i / (PLM_PANEL_ROWS / 2) * (head_dim() / 4u);
+    uvec2 d = plm_rope_pair(pair, dims, mode);
+    vec2 x = vec2(staged[r][place(d.x)], staged[r][place(d.y)]);
+    if (product != V && pair < dims / 2u)
+        x = plm_rope_rotate(x, a.table + uint64_t(row) * dims * 4ul, pair);
+    uint64_t layer = 0ul;
+    uint token = 0u;
+    if (product != Q) {
+        layer = plm_u64_at(a.slots + uint64_t(row) * 8ul).v + a.layer_offset;
+        token = uint(plm_i32_at(a.pos + uint64_t(row) * 4ul).v) % PLM_KV_BLOCK_TOKENS;
+    }
+    store(row, layer, token, d.x, x.x);
+    store(row, layer, token, d.y, x.y);
+}
+
+void main()
+{
+    if (!locate())
+        return;
+    uint begin = head * head_dim() / PLM_PANEL_ROWS;
+    uint last = (head * head_dim() + (head_dim() - 1u)) / PLM_PANEL_ROWS;
+    if (WHOLE) {
+        panel_step = 1u;
+        for (uint p = begin; p <= last; p += PLM_PANELS) {
+            products(p, last);
+            barrier();
+        }
+    } else {
+        panel_step = head_dim() / (2u * PLM_PANEL_ROWS);
+        products(begin + unit, last);
+        barrier();
+    }
+    uint pairs = WHOLE ? head_dim() / 2u : uint(PLM_PANEL_ROWS);
+    for (uint i = gl_LocalInvocationIndex; i < PLM_ROWS * pairs; i += PLM_GROUP)
+        if (first_row + i / pairs < a.rows)
+            finish(i / pairs, i % pairs);
+}
