@@ -125,8 +125,9 @@ struct plm_core {
     int64_t driver_calls;      // foreign's growth over load and warm-up, where use is unknown
     struct plm_cert_key key;   // of that certificate; n is 0 where there is none
     struct plm_watch watch;
-    float *logits_row; // [n_vocab] where the device's memory is not the host's; else NULL
-    int32_t *eog;      // tokens that end generation
+    float *logits_row;  // [n_vocab] where the host does not see the workspace; else NULL
+    uint64_t logits_at; // device address of what is in it; 0: nothing of the last forward
+    int32_t *eog;       // tokens that end generation
     uint32_t n_eog;
     char file_name[128];
     _Atomic uint64_t n_seeds; // drawn from env.seed

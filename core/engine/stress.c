@@ -57,6 +57,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
     uint64_t value;
     const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
     int r = arm_guard(core, cost);
+    core->logits_at = 0;
     if (r == PLM_OK)
         r = plm_model_forward(core->model, core->device, forward, ret_logits);
     if (r == PLM_OK)
@@ -80,9 +81,14 @@ const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
     const float *host = plm_arena_host(core->workspace, addr);
     if (host != NULL)
         return host;
+    // A step of one sequence looks at its row twice: whether it is finite, and to choose.
+    if (core->logits_row != NULL && core->logits_at == addr)
+        return core->logits_row;
+    core->logits_at = 0;
     if (core->logits_row == NULL ||
         plm_device_copy_out(core->device, core->logits_row, addr, bytes) != PLM_OK)
         return NULL;
+    core->logits_at = addr;
     return core->logits_row;
 }
 
@@ -309,6 +315,16 @@ static int take_ballast(void *ctx, int64_t bytes)
     return r;
 }
 
+// Logits are read in place where the host sees the workspace.
+static int host_logits(struct plm_core *core)
+{
+    if (core->logits_row != NULL || plm_arena_host(core->workspace, core->workspace_addr) != NULL)
+        return PLM_OK;
+    core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
+                                  sizeof(float));
+    return core->logits_row != NULL ? PLM_OK : PLM_ERR_NOMEM_HOST;
+}
+
 static int set_caps(void *ctx, const struct plm_plan_caps *caps)
 {
     struct plm_core *core = ctx;
@@ -326,6 +342,8 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
     if (r == PLM_OK)
         r = plm_arena_alloc(core->workspace, (uint64_t)bytes, PLM_COST_ALIGN,
                             &core->workspace_addr);
+    if (r == PLM_OK)
+        r = host_logits(core);
     core->workspace_bytes = bytes;
     return r;
 }
@@ -363,19 +381,6 @@ static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 }
 
 // ---- the loop ----
-
-static int host_logits(struct plm_core *core, struct plm_error *err)
-{
-    // Unified memory can be read in place, where there are bytes at all.
-    const struct plm_caps *caps = plm_device_caps(core->device);
-    if (caps->unified && !caps->addresses_only)
-        return PLM_OK;
-    core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
-                                  sizeof(float));
-    return core->logits_row != NULL
-               ? PLM_OK
-               : plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a row of logits");
-}
 
 // Slabs that the KV pool leaves to others: workspace, ballast, staging, and what is to come.
 #define OTHER_SLABS 16u
@@ -482,9 +487,6 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
 {
     struct plm_stress_ops ops;
     struct plm_profile_opts opts;
-    int r = host_logits(core, err);
-    if (r != PLM_OK)
-        return r;
     plm_core_phase(core, PLM_PHASE_PROBE);
     plm_core_stress_ops(core, &ops);
     profile_opts(core, &opts);
@@ -492,7 +494,7 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
     struct plm_profile certified;
     if (plm_core_certified(core, &certified))
         opts.certified = &certified;
-    r = plm_profile_run(&opts, &ops, &core->profile, err);
+    int r = plm_profile_run(&opts, &ops, &core->profile, err);
     if (r == PLM_OK)
         core->proved = core->profile.certified ? certified : core->profile;
     return r;
