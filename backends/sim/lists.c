@@ -4,7 +4,7 @@
 
 #include "backends/sim/sim_internal.h"
 
-#define SPILL_SLOWDOWN 10                           // of lists while anything lies in slow memory
+#define SPILL_SLOWDOWN 10                           // of lists that use what lies in slow memory
 #define POISON_HANG_NS (INT64_C(3600) * 1000000000) // an hour: longer than any watchdog waits
 
 // ---- kernels ----
@@ -105,6 +105,22 @@ static void look_at(struct plm_backend_device *dev, enum plm_op op, const void *
     }
 }
 
+// Whether a dispatch waits for slow memory: what names its ranges by them, a forward's wherever
+// anything of ours lies there.
+static bool is_slow(const struct plm_backend_device *dev, enum plm_op op, const void *args)
+{
+    if (dev->spilled == NULL)
+        return false;
+    switch (op) {
+    case PLM_OP_COPY:
+        return plm_sim_is_spilled(dev, ((const struct plm_copy_args *)args)->src) ||
+               plm_sim_is_spilled(dev, ((const struct plm_copy_args *)args)->dst);
+    case PLM_OP_FILL: return plm_sim_is_spilled(dev, ((const struct plm_fill_args *)args)->dst);
+    case PLM_OP_VERIFY: return plm_sim_is_spilled(dev, ((const struct plm_verify_args *)args)->src);
+    default: return true;
+    }
+}
+
 int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units, const void *args,
                    size_t args_bytes)
 {
@@ -118,6 +134,7 @@ int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t unit
     if (dev->script.poison != PLM_SIM_POISON_NONE)
         look_at(dev, op, args);
     dev->open_dispatches++;
+    dev->open_slow |= is_slow(dev, op, args);
     if (dev->caps.tunes)
         dev->open_ns += plm_sim_variant_ns(dev, op, args);
     // One thread counts: no locked instruction for each of a step's many launches.
@@ -137,6 +154,7 @@ int plm_sim_barrier(struct plm_backend_device *dev)
 void plm_sim_discard(struct plm_backend_device *dev)
 {
     dev->open_dispatches = 0;
+    dev->open_slow = false;
     dev->open_ns = 0;
     dev->poisoned = false;
     if (dev->inner != NULL)
@@ -167,7 +185,7 @@ static int64_t list_ns(struct plm_backend_device *dev)
 {
     struct plm_sim_state *state = &dev->world->state;
     int64_t factor = state->slow > 1 ? (int64_t)state->slow : 1, ns;
-    if (atomic_load(&dev->world->spilled_bytes) > 0)
+    if (dev->open_slow)
         factor *= SPILL_SLOWDOWN;
     if (__builtin_mul_overflow(dev->script.dispatch_ns, (int64_t)dev->open_dispatches, &ns) ||
         __builtin_add_overflow(ns, dev->script.submit_ns, &ns) ||
@@ -249,6 +267,7 @@ int plm_sim_submit(struct plm_backend_device *dev, uint64_t *ret_value)
         dev->busy_until = dev->busy_from > INT64_MAX - ns ? INT64_MAX : dev->busy_from + ns;
     }
     dev->open_dispatches = 0;
+    dev->open_slow = false;
     dev->open_ns = 0;
     dev->poisoned = false;
     *ret_value = ++dev->timeline;

@@ -11,7 +11,9 @@
 // The backend's own of a slab.
 struct sim_slab {
     uint32_t heap;
-    struct plm_slab inner; // with an inner backend
+    struct plm_slab inner;    // with an inner backend
+    uint64_t addr, bytes;     // where it is spilled, as is what follows
+    struct sim_slab *spilled; // the next one
 };
 
 // ---- alloc ----
@@ -112,6 +114,32 @@ static void untake(struct plm_backend_device *dev, uint32_t heap, uint64_t taken
         dev->heap_used[heap] -= taken;
 }
 
+bool plm_sim_is_spilled(const struct plm_backend_device *dev, uint64_t addr)
+{
+    for (const struct sim_slab *slab = dev->spilled; slab != NULL; slab = slab->spilled) {
+        if (addr >= slab->addr && addr - slab->addr < slab->bytes)
+            return true;
+    }
+    return false;
+}
+
+static void list_spilled(struct plm_backend_device *dev, const struct plm_slab *slab)
+{
+    struct sim_slab *own = slab->impl;
+    own->addr = slab->addr;
+    own->bytes = slab->bytes;
+    own->spilled = dev->spilled;
+    dev->spilled = own;
+}
+
+static void unlist_spilled(struct plm_backend_device *dev, const struct sim_slab *own)
+{
+    struct sim_slab **at = &dev->spilled;
+    while (*at != own)
+        at = &(*at)->spilled;
+    *at = own->spilled;
+}
+
 int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                   void *import_ptr, struct plm_slab *ret)
 {
@@ -152,6 +180,8 @@ int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint6
         slab.addr = dev->next_addr;
         dev->next_addr += plm_round_up(slab.taken_bytes, dev->caps.align_bytes);
     }
+    if (own->heap == SPILLED)
+        list_spilled(dev, &slab);
     *ret = slab;
     return PLM_OK;
 }
@@ -191,6 +221,8 @@ static void hold_back(struct plm_backend_device *dev, uint32_t heap, uint64_t by
 void plm_sim_free(struct plm_backend_device *dev, struct plm_slab *slab)
 {
     struct sim_slab *own = slab->impl;
+    if (own->heap == SPILLED)
+        unlist_spilled(dev, own);
     if (dev->inner != NULL) {
         void *base = own->inner.host;
         dev->script.inner->free(dev->inner, &own->inner);

@@ -33,6 +33,8 @@ struct plm_sim_note {
 
 #define PLM_SIM_CHOICES 64
 
+struct sim_slab; // memory.c
+
 struct plm_sim_choice {
     char name[PLM_TUNING_NAME_BYTES];
     uint32_t index;
@@ -58,6 +60,7 @@ struct plm_backend_device {
     uint64_t kept[PLM_SIM_HEAPS_MAX];
     struct plm_sim_pending pending[PLM_SIM_PENDING]; // ascending by due_ns
     uint32_t n_pending;
+    struct sim_slab *spilled; // slabs in slow memory
 
     struct plm_mem_info stale;                      // the last honest reading
     struct plm_sim_sample history[PLM_SIM_HISTORY]; // a ring
@@ -66,6 +69,7 @@ struct plm_backend_device {
     uint64_t timeline;
     int64_t busy_from, busy_until; // of the last list that was submitted
     uint32_t open_dispatches;
+    bool open_slow; // they use what lies in slow memory
     int64_t open_ns; // that the variants of the open list's dispatches take beside
     struct plm_sim_choice choices[PLM_SIM_CHOICES];
     uint32_t n_choices;
@@ -119,6 +123,8 @@ int plm_sim_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret)
 int plm_sim_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                   void *import_ptr, struct plm_slab *ret);
 void plm_sim_free(struct plm_backend_device *dev, struct plm_slab *slab);
+// Whether an address lies in slow memory. The engine's thread.
+bool plm_sim_is_spilled(const struct plm_backend_device *dev, uint64_t addr);
 int plm_sim_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
                         struct plm_mem_info *ret_info);
 
