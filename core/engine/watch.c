@@ -19,6 +19,7 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret)
                                        .F = (int64_t)info.free_bytes,
                                        .O = ledger.held_bytes,
                                        .K = ledger.by_class[PLM_MEM_KV].held_bytes,
+                                       .ballast = ledger.by_class[PLM_MEM_BALLAST].held_bytes,
                                        .process_use = PLM_PLAN_UNKNOWN};
     if (plm_device_caps(core->device)->reports_process_use)
         ret->process_use = (int64_t)info.process_use_bytes;

@@ -48,6 +48,7 @@ struct plm_stress_step {
 struct plm_stress_reading {
     int64_t T, F;        // clamped
     int64_t O, K;        // ledger: held bytes of all classes, and of the KV pool
+    int64_t ballast;     // of O: head-room that is held
     int64_t process_use; // or PLM_PLAN_UNKNOWN
     uint32_t n_cgroups;
     struct plm_plan_cgroup cgroups[PLM_PLAN_CGROUPS_MAX];

@@ -341,15 +341,8 @@ static void plan_again(struct plm_loop *l, struct plm_plan *plan)
 {
     struct plm_plan_input now = l->in;
     struct plm_plan again;
-    const int64_t ballast = plm_round_up_i64(plan->ballast, now.g);
     if (plm_loop_read(l, &now) != PLM_OK)
         return;
-    now.O -= ballast;
-    now.F += ballast;
-    if (now.process_use != PLM_PLAN_UNKNOWN)
-        now.process_use -= ballast;
-    for (uint32_t i = 0; i < now.n_cgroups; i++)
-        now.cgroups[i].current -= ballast;
     if (plm_plan_compute(&now, &again, NULL) != PLM_OK)
         return;
     again.slabs = plan->slabs;

@@ -102,6 +102,13 @@ void plm_loop_put_reading(struct plm_plan_input *in, const struct plm_stress_rea
     in->process_use = r->process_use;
     in->n_cgroups = r->n_cgroups;
     memcpy(in->cgroups, r->cgroups, sizeof(in->cgroups));
+    // The margin lies outside the line, whether it is free or held as ballast.
+    in->O -= r->ballast;
+    in->F += r->ballast;
+    if (in->process_use != PLM_PLAN_UNKNOWN)
+        in->process_use -= r->ballast;
+    for (uint32_t i = 0; i < in->n_cgroups; i++)
+        in->cgroups[i].current -= r->ballast;
 }
 
 int plm_loop_read(struct plm_loop *l, struct plm_plan_input *in)

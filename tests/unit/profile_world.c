@@ -54,6 +54,7 @@ int world_read(void *ctx, struct plm_stress_reading *ret)
                                        .F = plm_max_i64(0, w->total - world_used(w) - noise),
                                        .O = world_held(w),
                                        .K = w->kv,
+                                       .ballast = w->ballast,
                                        .process_use = w->process_use ? world_held(w) + w->context +
                                                                            w->lazy_taken
                                                                      : PLM_PLAN_UNKNOWN};

@@ -331,6 +331,21 @@ START_TEST(our_own_growth_is_no_neighbour)
 END_TEST
 
 // Whatever comes: within floor and plan, whole slabs, and above what fits only if at the floor.
+START_TEST(ballast_that_is_kept_is_the_margin)
+{
+    struct plm_stress_reading r = reading();
+    const int64_t fits = plm_line_fit(&line, &r);
+    r.O += plan.margin;
+    r.F -= plan.margin;
+    r.ballast = plan.margin;
+    ck_assert_int_eq(plm_line_fit(&line, &r), fits);
+    for (int i = 0; i < 5; i++)
+        judge(r);
+    follow();
+    ck_assert_int_eq(blocks, plan.blocks);
+}
+END_TEST
+
 START_TEST(random_readings)
 {
     for (uint32_t i = 0; i < 20000; i++) {
@@ -371,6 +386,7 @@ int main(void)
     tcase_add_test(tc, a_late_reading_is_not_taken_twice);
     tcase_add_test(tc, cgroups_and_the_operators_limit_count_too);
     tcase_add_test(tc, our_own_growth_is_no_neighbour);
+    tcase_add_test(tc, ballast_that_is_kept_is_the_margin);
     tcase_add_test(tc, random_readings);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
