@@ -347,6 +347,9 @@ typedef struct plim_metrics {
     double last_sleep_s, last_wake_s; /* how long the last ones took */
     int64_t last_step_time_ns;        /* monotonic clock; 0: none yet */
     uint64_t ledger_mismatches;       /* times that the driver said otherwise than our account */
+    uint64_t slow_steps;              /* that took far longer than when the plan was proved */
+    uint64_t slowdowns;               /* times that several in a row did */
+    bool slow;                        /* they do: memory may have been pushed out of the device */
 } plim_metrics;
 
 PLIM_API void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret);

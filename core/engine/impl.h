@@ -83,6 +83,18 @@ struct plm_tune {
     } made[PLM_TUNING_ENTRIES_MAX];
 };
 
+// What steps took when the plan was proved, by width: with little to attend to, and with much
+// (residency.c). Attended: positions that the rows of a step look at, summed.
+#define PLM_PACE_WIDTHS 12 // each four times the one before: up to 4 M rows
+struct plm_pace {
+    struct plm_pace_width {
+        uint32_t rows;
+        uint64_t near_attended, far_attended;
+        int64_t near_ns, far_ns;
+    } widths[PLM_PACE_WIDTHS]; // ascending
+    uint32_t n;                // 0: steps are not watched
+};
+
 // What an engine stands on, from its creator: a program that embeds it gets the system's; tests and
 // simulations bring their own. Everything in it outlives the engine.
 struct plm_engine_env {
@@ -116,6 +128,9 @@ struct plm_core {
     uint64_t resubmits; // lists that were submitted twice
     uint64_t workspace_addr;
     int64_t workspace_bytes;
+    struct plm_shape worst; // that it is for
+    int64_t forward_ns;     // of the last forward that ran
+    struct plm_pace pace;
     struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
@@ -188,6 +203,14 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret);
 int plm_core_validate(struct plm_core *core, struct plm_error *err);
 // The same where only the pool is new: every slab, and a decode at full context over its blocks.
 int plm_core_validate_pool(struct plm_core *core, struct plm_error *err);
+// residency.c: bytes of ours that read as if they were slow memory, not the device's; 0 where
+// nothing could be told. The `slow_bytes` of struct plm_stress_ops; ctx is the core, whose
+// workspace is overwritten.
+int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes);
+// Times steps on the proved pool, into core->pace.
+void plm_core_pace(struct plm_core *core);
+// Whether others can take what this device gave us: what is in host memory is not the question.
+bool plm_core_may_lose_memory(const struct plm_core *core);
 // Reads opts.certificate. False where there is none that holds for this start, and says why.
 bool plm_core_certified(struct plm_core *core, struct plm_profile *ret);
 // The `watch` of struct plm_stress_ops; ctx is the core.
@@ -392,6 +415,15 @@ struct plm_sleep {
     struct plm_error wake_error;
 };
 
+// Whether steps take what they took when the plan was proved (residency.c).
+struct plm_slow {
+    bool on;          // they do not: memory of ours was pushed out
+    bool gives;       // the cache is to give what it can
+    uint32_t over;    // steps in a row that took far too long
+    uint32_t calm;    // and that did not
+    int64_t since_ns; // it is on
+};
+
 struct plim_engine {
     struct plm_core *core;
     struct plm_sched *sched;
@@ -403,6 +435,7 @@ struct plim_engine {
     struct plm_admit_limits limits;
     struct plm_line line;
     uint32_t line_blocks;  // of the pool as the line left it
+    struct plm_slow slow;
     uint64_t moved_blocks; // by evacuations
     bool disagrees;        // ledger and driver did at the last reading
     struct plm_buf text;   // of one token
@@ -504,6 +537,11 @@ bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep);
 // Gives or takes slabs until the pool has `blocks` blocks, and counts them. Codes and the end of
 // shrinking as of plm_kv_pool_resize.
 int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks);
+
+// residency.c: the forward of this batch ran, and took core->forward_ns. Where a driver pushes our
+// memory out, nothing else may say so: several steps in a row that take far longer than when the
+// plan was proved are pressure, and end by themselves.
+void plm_residency_step(struct plim_engine *engine, const struct plm_batch *batch);
 
 // ---- faults ----
 

@@ -3,7 +3,8 @@
 // cached blocks go, slabs that are free go back, slabs at the top are evacuated into free blocks
 // below, admission pauses, and where that does not help or does not wait, the youngest running
 // sequences are preempted, to be computed again later. Nothing fails. Relief takes slab by slab
-// back.
+// back. Where steps became slow (residency.c), what is not in use goes at once, and nothing grows
+// until they are what they were.
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
@@ -209,6 +210,10 @@ bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
         plm_line_restart(&engine->line, before.total);
     else if (news)
         judge(engine, &reading);
+    if (engine->slow.on) {
+        plm_line_press(&engine->line, engine->slow.gives ? before.used : before.total);
+        engine->slow.gives = false;
+    }
     const uint32_t size = (uint32_t)plm_line_size(&engine->line, before.total);
     if (size < before.total)
         shrink(engine, size);

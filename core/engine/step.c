@@ -170,6 +170,8 @@ static int forward(struct plim_engine *engine, const struct plm_batch *batch, ui
         plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
     int r = plm_core_forward(core, &forward, ret_logits, &used);
     plm_device_step_end(core->device);
+    if (r == PLM_OK)
+        plm_residency_step(engine, batch);
     int64_t excess = r == PLM_OK ? plm_gate_audit(&engine->gate, &batch->shape, used) : 0;
     if (excess > 0) {
         plm_logf(&core->log, PLM_LOG_ERROR,

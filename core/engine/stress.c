@@ -55,6 +55,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
                      int64_t *ret_used_bytes)
 {
     uint64_t value;
+    const int64_t start = plm_now(core->clock);
     const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
     int r = arm_guard(core, cost);
     core->logits_at = 0;
@@ -69,6 +70,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
     // From READY on the watchdog looks on; before, a step ends or the device is lost.
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
     r = plm_device_wait(core->device, value, limit_ms > 0 ? limit_ms * 1000000 : -1);
+    core->forward_ns = plm_now(core->clock) - start;
     if (r == PLM_OK && ret_used_bytes != NULL)
         r = read_guard(core, cost, ret_used_bytes);
     return r;
@@ -345,6 +347,7 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
     if (r == PLM_OK)
         r = host_logits(core);
     core->workspace_bytes = bytes;
+    core->worst = shape;
     return r;
 }
 
@@ -361,6 +364,8 @@ static void phase_peaks(void *ctx, struct plm_stress_peaks *ret)
 static void seal(void *ctx)
 {
     struct plm_core *core = ctx;
+    if (plm_core_may_lose_memory(core))
+        plm_core_pace(core);
     plm_device_seal(core->device, true);
 }
 
@@ -456,6 +461,8 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .reopen = reopen,
                                    .phase_peaks = phase_peaks,
                                    .progress = report};
+    if (plm_core_may_lose_memory(core))
+        ret->slow_bytes = plm_core_slow_bytes;
 }
 
 static int run_kind(struct plm_core *core, enum plm_stress_kind kind, struct plm_error *err)

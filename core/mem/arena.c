@@ -179,6 +179,16 @@ void *plm_arena_host(const struct plm_arena *arena, uint64_t addr)
     return (char *)slab->slab.host + (addr - slab->slab.addr);
 }
 
+bool plm_arena_slab(const struct plm_arena *arena, uint32_t index, uint64_t *ret_addr,
+                    uint64_t *ret_bytes)
+{
+    if (index >= arena->n_slabs)
+        return false;
+    *ret_addr = arena->slabs[index].slab.addr;
+    *ret_bytes = arena->slabs[index].slab.bytes;
+    return true;
+}
+
 void plm_arena_read(const struct plm_arena *arena, struct plm_arena_stats *ret)
 {
     *ret = (struct plm_arena_stats){.slabs = arena->n_slabs,

@@ -4,6 +4,7 @@
 #ifndef PLM_MEM_ARENA_H
 #define PLM_MEM_ARENA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/base/alloc.h"
@@ -27,6 +28,9 @@ int plm_arena_alloc(struct plm_arena *arena, uint64_t bytes, uint64_t align, uin
 void plm_arena_free(struct plm_arena *arena, uint64_t addr);
 // Host view of a device address inside the arena, or NULL where slabs are not host-visible.
 void *plm_arena_host(const struct plm_arena *arena, uint64_t addr);
+// The index-th slab (0 .. stats.slabs - 1). False beyond the last one.
+bool plm_arena_slab(const struct plm_arena *arena, uint32_t index, uint64_t *ret_addr,
+                    uint64_t *ret_bytes);
 
 struct plm_arena_stats {
     uint64_t slabs;

@@ -171,6 +171,13 @@ void plm_line_settle(struct plm_line *line, int64_t blocks)
     wait_longer(line);
 }
 
+void plm_line_press(struct plm_line *line, int64_t blocks)
+{
+    if (line->yields)
+        tighten(line, blocks);
+    line->stable = 0;
+}
+
 int64_t plm_line_size(const struct plm_line *line, int64_t blocks)
 {
     const int64_t slab = line->plan->slabs.slab_blocks;

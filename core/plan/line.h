@@ -50,6 +50,9 @@ void plm_line_judge(struct plm_line *line, const struct plm_stress_reading *read
 void plm_line_restart(struct plm_line *line, int64_t blocks);
 // The device gave no more than `blocks` although there seemed to be room: the same, and later.
 void plm_line_settle(struct plm_line *line, int64_t blocks);
+// What no reading tells: memory of ours was pushed out. Tightens the line to `blocks`, where it
+// yields, and lets it not loosen until readings from now on agree that it may.
+void plm_line_press(struct plm_line *line, int64_t blocks);
 // The size that a pool of `blocks` blocks should have now in whole slabs; `blocks` where it is
 // right.
 int64_t plm_line_size(const struct plm_line *line, int64_t blocks);

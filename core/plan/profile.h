@@ -74,6 +74,9 @@ struct plm_stress_ops {
     int (*kv_resize)(void *ctx, uint32_t blocks, uint32_t *ret_blocks, int64_t *ret_failed_bytes);
     // Writes and reads every slab.
     int (*kv_verify)(void *ctx, struct plm_error *err);
+    // Optional, where a driver may give or leave us slow memory without a word: stores the bytes of
+    // ours that read as if they were not on the device.
+    int (*slow_bytes)(void *ctx, int64_t *ret_bytes);
     // Takes ballast of this many bytes in place of what is held; 0 frees it.
     int (*ballast)(void *ctx, int64_t bytes);
     int (*empty_cache)(void *ctx);
@@ -147,6 +150,7 @@ struct plm_profile {
     uint32_t asked_context; // before it was lowered
     bool certified;         // the size of an earlier start, validated by this one
     int64_t not_returned;   // most bytes that a release did not bring back at the driver
+    int64_t slow_bytes;     // most bytes that a validation found to be slow memory
     int64_t stress_ns, validate_ns, total_ns;
     uint32_t n_passes;
     struct plm_profile_pass passes[PLM_PROFILE_PASSES];

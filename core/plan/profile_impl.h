@@ -21,6 +21,7 @@ struct plm_loop {
     int64_t calls;            // foreign's growth over the cold pass, where process use is unknown
     int64_t failed_bytes;     // of the last slab that was refused in this attempt, 0: none
     int64_t failed_free;      // reported free then
+    int64_t slow_bytes;       // that this attempt found not to be on the device
     uint32_t blocks;          // of the pool now
     uint64_t done, total;     // progress of the stage
     bool stressed;            // all passes ran once, on every rank

@@ -74,7 +74,7 @@ static int level_pools(struct plm_loop *l)
 static int resize(struct plm_loop *l, struct plm_plan *plan)
 {
     plm_loop_progress(l, "resize", 0, 1);
-    l->failed_bytes = l->failed_free = 0;
+    l->failed_bytes = l->failed_free = l->slow_bytes = 0;
     int64_t agreed = plm_loop_min(l, plan->blocks);
     if (agreed < plan->blocks)
         plm_plan_set_blocks(plan, agreed, PLM_TERM_RANKS);
@@ -93,6 +93,26 @@ static int resize(struct plm_loop *l, struct plm_plan *plan)
 
 // ---- validate ----
 
+// Slow memory is given without an error: what reads as if it were not on the device does not count
+// as taken.
+static int check_speed(struct plm_loop *l)
+{
+    int r = PLM_OK;
+    if (l->ops->slow_bytes != NULL)
+        r = l->ops->slow_bytes(l->ops->ctx, &l->slow_bytes);
+    if (r == PLM_OK && l->slow_bytes > 0) {
+        l->res->slow_bytes = plm_max_i64(l->res->slow_bytes, l->slow_bytes);
+        l->failed_bytes = l->slow_bytes;
+        r = plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE,
+                     "%lld bytes of what was taken are slow memory, not the device's",
+                     (long long)l->slow_bytes);
+        plm_logf(l->opts->log, PLM_LOG_WARN,
+                 "%lld MiB of what was taken are slow memory, not the device's",
+                 (long long)(l->slow_bytes / MIB));
+    }
+    return plm_loop_agree(l, r);
+}
+
 static int validate_once(struct plm_loop *l)
 {
     static const enum plm_stress_kind kinds[] = {PLM_STRESS_PREFILL, PLM_STRESS_FULL_CHUNK,
@@ -100,6 +120,8 @@ static int validate_once(struct plm_loop *l)
     l->done = 0;
     l->total = 1 + sizeof(kinds) / sizeof(*kinds);
     int r = plm_loop_agree(l, l->ops->kv_verify(l->ops->ctx, l->err));
+    if (r == PLM_OK)
+        r = check_speed(l);
     plm_loop_advance(l, "validate");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && r == PLM_OK; i++)
         r = plm_loop_pass(l, kinds[i], 0, true);
@@ -126,7 +148,8 @@ static int release_to(struct plm_loop *l, int64_t blocks, int64_t *ret_lacking)
         r = l->ops->empty_cache(l->ops->ctx);
     for (int i = 0; i < PLM_PROFILE_READS && r == PLM_OK; i++) {
         r = plm_loop_read(l, &after);
-        lacking = (before.O - after.O) - (after.F - before.F);
+        // What was slow was not the device's, and does not go back to it.
+        lacking = (before.O - after.O) - (after.F - before.F) - l->slow_bytes;
         if (lacking < l->in.g)
             break;
         plm_loop_pause(l);

@@ -178,6 +178,7 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
     integer(buf, "asked_context", profile->asked_context);
     boolean(buf, "context_lowered", profile->context_lowered);
     integer(buf, "not_returned", profile->not_returned);
+    integer(buf, "slow_bytes", profile->slow_bytes);
     open_list(buf, "passes");
     for (uint32_t i = 0; i < profile->n_passes; i++) {
         const struct plm_profile_pass *p = &profile->passes[i];
@@ -427,6 +428,11 @@ static void evidence_rows(struct plm_buf *buf, const struct plm_profile *profile
     if (profile->attempts > 1)
         plm_buf_printf(buf, ", %u validations", profile->attempts);
     plm_buf_append_char(buf, '\n');
+    if (profile->slow_bytes > 0)
+        plm_buf_printf(buf,
+                       "  note: %.0f MiB that the driver gave were slow memory, not the device's: "
+                       "the KV cache is smaller by them\n",
+                       (double)profile->slow_bytes / (1 << 20));
     if (profile->context_lowered)
         plm_buf_printf(buf,
                        "  note: the context was lowered from %u tokens, so that one request "

@@ -695,7 +695,7 @@ def metrics_have_the_names_that_dashboards_know():
                      "canary_last_result", "scheduler_last_step_timestamp_seconds", "device_losses_total",
                      "step_replays_total", "requests_poisoned_total", "step_resubmits_total", "stalls_total",
                      "incidents_total", "asleep", "last_sleep_seconds", "num_requests_preempted",
-                     "kv_slabs_released_total", "device_memory_foreign_bytes"):
+                     "kv_slabs_released_total", "device_memory_foreign_bytes", "slowdowns_total", "slow"):
             check(f"\nplimsoll:{name}{{" in text, name)
         for kind in "weights", "kv", "workspace", "encoder", "ballast", "free":
             check(f'kind="{kind}"' in text, kind)

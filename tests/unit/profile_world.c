@@ -45,19 +45,24 @@ static int called(struct world *w, enum call call)
     return PLM_OK;
 }
 
+static int64_t slow_bytes(const struct world *w)
+{
+    return w->slow_above > 0 ? plm_max_i64(0, world_held(w) - w->slow_above) : 0;
+}
+
 int world_read(void *ctx, struct plm_stress_reading *ret)
 {
     struct world *w = ctx;
     int r = called(w, CALL_READ);
     int64_t noise = w->noise * (w->reads++ % 2);
-    *ret = (struct plm_stress_reading){.T = w->total,
-                                       .F = plm_max_i64(0, w->total - world_used(w) - noise),
-                                       .O = world_held(w),
-                                       .K = w->kv,
-                                       .ballast = w->ballast,
-                                       .process_use = w->process_use ? world_held(w) + w->context +
-                                                                           w->lazy_taken
-                                                                     : PLM_PLAN_UNKNOWN};
+    *ret = (struct plm_stress_reading){
+        .T = w->total,
+        .F = plm_max_i64(0, w->total - world_used(w) + slow_bytes(w) - noise),
+        .O = world_held(w),
+        .K = w->kv,
+        .ballast = w->ballast,
+        .process_use = w->process_use ? world_held(w) - slow_bytes(w) + w->context + w->lazy_taken
+                                      : PLM_PLAN_UNKNOWN};
     return r;
 }
 
@@ -147,6 +152,12 @@ static int on_verify(void *ctx, struct plm_error *err)
     if (r == PLM_OK && w->validations <= w->fail_validations)
         return PLM_ERR_OUT_OF_DEVICE;
     return r;
+}
+
+static int on_slow(void *ctx, int64_t *ret_bytes)
+{
+    *ret_bytes = slow_bytes(ctx);
+    return PLM_OK;
 }
 
 static int on_ballast(void *ctx, int64_t bytes)
@@ -292,6 +303,7 @@ int world_start(struct world *w, struct plm_profile_opts opts, struct plm_profil
                                        .seal = on_seal,
                                        .watch = on_watch,
                                        .reopen = on_reopen,
+                                       .slow_bytes = w->slow_above > 0 ? on_slow : NULL,
                                        .min_of_ranks = w->min_of_ranks,
                                        .encode = w->encoders ? on_encode : NULL,
                                        .capture = w->graphs ? on_capture : NULL,

@@ -32,6 +32,7 @@ struct world {
     int64_t transient;    // taken by the driver during a run, given back after it
     int64_t keeps;        // of what is released, does not come back
     int64_t noise;        // readings alternate by this
+    int64_t slow_above;   // what is held beyond this is slow memory, and not in use at the driver
     int64_t late_foreign; // a neighbour that comes once the pool is made
     bool process_use;
     // What the loop holds.

@@ -201,6 +201,7 @@ START_TEST(nonsense_with_a_right_checksum_is_refused)
         {"rows", "1.5"},
         {"cold", "null"},
         {"not_returned", "[]"},
+        {"slow_bytes", "{}"},
         {"budget", ","},
     };
     const struct plm_cert_key key = a_key();

@@ -346,6 +346,35 @@ START_TEST(ballast_that_is_kept_is_the_margin)
 }
 END_TEST
 
+START_TEST(who_is_pushed_out_gives_and_does_not_grow)
+{
+    see(10);
+    plm_line_press(&line, 700);
+    follow();
+    const int64_t there = blocks;
+    ck_assert_int_lt(there, 700 + plan.slabs.slab_blocks);
+    ck_assert_int_ge(there, line.floor);
+    // No reading says so: all of it seems to be free.
+    for (int i = 0; i < 30; i++) {
+        see(1);
+        plm_line_press(&line, blocks);
+        ck_assert_int_eq(blocks, there);
+    }
+    plm_line_press(&line, 0); // the floor stays
+    follow();
+    ck_assert_int_ge(blocks, line.floor);
+    see(PLM_LINE_STABLE - 1);
+    ck_assert_int_le(blocks, there);
+    see(1);
+    ck_assert_int_eq(blocks, plan.blocks);
+    // One that holds gives nothing.
+    line.yields = false;
+    plm_line_press(&line, 700);
+    follow();
+    ck_assert_int_eq(blocks, plan.blocks);
+}
+END_TEST
+
 START_TEST(random_readings)
 {
     for (uint32_t i = 0; i < 20000; i++) {
@@ -387,6 +416,7 @@ int main(void)
     tcase_add_test(tc, cgroups_and_the_operators_limit_count_too);
     tcase_add_test(tc, our_own_growth_is_no_neighbour);
     tcase_add_test(tc, ballast_that_is_kept_is_the_margin);
+    tcase_add_test(tc, who_is_pushed_out_gives_and_does_not_grow);
     tcase_add_test(tc, random_readings);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -105,7 +105,7 @@ static plim_metrics metrics(const struct rig *rig)
     ck_assert_uint_eq(m.allocations_in_step, 0);
     ck_assert_uint_eq(m.ledger_mismatches, 0);
     ck_assert_uint_eq(m.blocks_used + m.blocks_cached + m.blocks_free, m.blocks_total);
-    ck_assert_int_le(m.used_bytes, m.limit_bytes);
+    ck_assert_int_le(m.used_bytes - m.memory_bytes[PLM_MEM_BALLAST], m.limit_bytes);
     return m;
 }
 
@@ -210,6 +210,114 @@ START_TEST(hold_keeps_what_the_plan_holds)
     ck_assert_ptr_null(strstr(events + 20, "\"change_bytes\"") != NULL
                            ? strstr(strstr(events + 20, "\"change_bytes\"") + 1, "\"change_bytes\"")
                            : NULL);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+// ---- pushed out ----
+
+// Steps one request of 300 tokens to its end on a device whose submits take so many times as long
+// between two of its steps; *ret_least blocks there were meanwhile.
+static void run_slow(struct rig *rig, int64_t factor, int from, int to, uint64_t *ret_least)
+{
+    struct answer a = {0};
+    plim_request *request = submit_to(rig->engine, 100, 300, 1, NULL);
+    ck_assert_ptr_nonnull(request);
+    *ret_least = metrics(rig).blocks_total;
+    for (int i = 0; i < 400 && !a.done; i++) {
+        if (i == from || i == to)
+            rig->event = (struct plm_sim_event){.when = PLM_SIM_AT_SUBMIT,
+                                                .at = rig->world.submits + 1,
+                                                .what = PLM_SIM_SLOW,
+                                                .value = i == from ? factor : 1};
+        ck_assert_int_eq(plim_engine_step(rig->engine, NULL), PLIM_OK);
+        if (metrics(rig).blocks_total < *ret_least)
+            *ret_least = metrics(rig).blocks_total;
+        collect(request, &a);
+    }
+    ck_assert_int_eq(a.status, PLIM_OK);
+    ck_assert_uint_eq(a.n, 300);
+    plim_request_free(request);
+}
+
+// A rig whose driver may push us out.
+static void rig_init_soft(struct rig *rig, enum plim_neighbours mode)
+{
+    rig_init(rig, mode);
+    rig->sim.commit = PLM_COMMIT_SOFT;
+    rig->sim.submit_ns = 5000000;
+}
+
+START_TEST(steps_that_become_slow_are_pressure)
+{
+    struct rig rig;
+    char json[16384];
+    size_t need;
+    uint64_t least;
+    rig_init_soft(&rig, PLIM_NEIGHBOURS_AUTO);
+    start(&rig);
+    ck_assert_uint_gt(rig.engine->core->pace.n, 2);
+    run_slow(&rig, 3, 20, 120, &least); // a card that is shared
+    ck_assert_uint_eq(metrics(&rig).slow_steps, 0);
+    ck_assert_uint_eq(least, rig.blocks);
+    run_slow(&rig, 10, 20, 27, &least); // too few in a row
+    ck_assert_uint_eq(metrics(&rig).slow_steps, 7);
+    ck_assert_uint_eq(metrics(&rig).slowdowns, 0);
+    ck_assert_uint_eq(least, rig.blocks);
+    run_slow(&rig, 10, 20, 400, &least);
+    plim_metrics m = metrics(&rig);
+    ck_assert_uint_eq(m.slowdowns, 1);
+    ck_assert(m.slow);
+    ck_assert_uint_gt(m.slow_steps, 200);
+    ck_assert_uint_le(least, 2 * rig.blocks / SLABS);
+    ck_assert_uint_eq(m.blocks_total, least);
+    ck_assert_int_eq(plim_engine_memory_json(rig.engine, json, sizeof(json), &need), PLIM_OK);
+    ck_assert_ptr_nonnull(strstr(json, "\"slowdowns\":1"));
+    ck_assert_ptr_nonnull(strstr(json, "\"slow\":1"));
+    // Readings that see nothing do not bring it back; steps that take what they took do.
+    seconds(&rig, 20);
+    ck_assert_uint_eq(metrics(&rig).blocks_total, least);
+    run_slow(&rig, 1, 0, 0, &least);
+    ck_assert(!metrics(&rig).slow);
+    seconds(&rig, 20);
+    m = metrics(&rig);
+    ck_assert_uint_eq(m.blocks_total, rig.blocks);
+    ck_assert_uint_eq(m.slowdowns, 1);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+START_TEST(who_holds_says_so_and_keeps_its_cache)
+{
+    struct rig rig;
+    uint64_t least;
+    rig_init_soft(&rig, PLIM_NEIGHBOURS_HOLD);
+    start(&rig);
+    run_slow(&rig, 10, 20, 400, &least);
+    ck_assert(metrics(&rig).slow);
+    ck_assert_uint_eq(least, rig.blocks);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
+// Where nobody can take what we hold, where it is the host's memory, and where no step takes any
+// time, time tells nothing.
+START_TEST(elsewhere_a_slow_step_is_only_slow)
+{
+    struct rig rig;
+    uint64_t least;
+    rig_init_soft(&rig, PLIM_NEIGHBOURS_YIELD);
+    if (_i == 0)
+        rig.sim.commit = PLM_COMMIT_HARD;
+    else if (_i == 1)
+        rig.sim.unified = true;
+    else
+        rig.sim.submit_ns = 0;
+    start(&rig);
+    ck_assert_int_eq(rig.engine->core->pace.n > 0, _i == 2);
+    run_slow(&rig, 10, 20, 400, &least);
+    ck_assert_uint_eq(metrics(&rig).slow_steps, 0);
+    ck_assert_uint_eq(least, rig.blocks);
     plim_engine_free(rig.engine);
 }
 END_TEST
@@ -700,6 +808,9 @@ int main(void)
     TCase *tc = tcase_create("all");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, hold_keeps_what_the_plan_holds);
+    tcase_add_test(tc, steps_that_become_slow_are_pressure);
+    tcase_add_test(tc, who_holds_says_so_and_keeps_its_cache);
+    tcase_add_loop_test(tc, elsewhere_a_slow_step_is_only_slow, 0, 3);
     tcase_add_test(tc, yield_gives_what_the_margin_lacks_and_takes_it_back);
     tcase_add_test(tc, a_refused_slab_means_stay);
     tcase_add_loop_test(tc, lies_move_nothing_up, 0, 6);

@@ -7,6 +7,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/random.h"
+#include "kernels/abi.h"
 #include "tests/unit/profile_world.h"
 #include "tests/unit/suggested.h"
 
@@ -237,6 +238,34 @@ START_TEST(released_bytes_that_do_not_come_back_are_not_planned_with)
     OK(&w, world_options(), &p);
     ck_assert_int_eq(p.not_returned, 100 * MIB);
     ck_assert_int_eq(p.plan.blocks, base.plan.blocks - 100);
+}
+END_TEST
+
+START_TEST(slow_memory_does_not_count_as_taken)
+{
+    struct world w = world_plain();
+    struct plm_profile p, base;
+    struct plm_error err;
+    OK(&w, world_options(), &base);
+    ck_assert_int_eq(base.slow_bytes, 0);
+    w = world_plain();
+    w.slow_above = base.plan.line - 1000 * MIB;
+    OK(&w, world_options(), &p);
+    ck_assert_uint_eq(p.attempts, 2);
+    ck_assert_int_eq(p.slow_bytes, 1000 * MIB + base.plan.margin); // the ballast, too
+    ck_assert_int_eq(p.plan.blocks_bind, PLM_TERM_SHRINK);
+    // What was slow, and a slab; what the driver never had does not count a second time.
+    ck_assert_int_eq(p.not_returned, 0);
+    ck_assert_int_ge(p.plan.kv_bytes + p.slow_bytes + 2 * p.plan.slabs.slab_bytes,
+                     base.plan.kv_bytes);
+    ck_assert_int_le(p.plan.line + p.plan.margin, w.slow_above);
+    // Nothing else than less would help a size that is given.
+    w = world_plain();
+    w.slow_above = base.plan.line - 1000 * MIB;
+    struct plm_profile_opts pinned = world_options();
+    pinned.in.pinned_tokens = base.plan.blocks * PLM_KV_BLOCK_TOKENS;
+    ck_assert_int_eq(world_start(&w, pinned, &p, &err), PLM_ERR_OUT_OF_DEVICE);
+    ck_assert_ptr_nonnull(strstr(err.msg, "--max-total-tokens"));
 }
 END_TEST
 
@@ -567,6 +596,7 @@ int main(void)
     tcase_add_test(tc, a_failure_names_knobs_that_work);
     tcase_add_test(tc, what_the_driver_hides_is_found_by_validation);
     tcase_add_test(tc, released_bytes_that_do_not_come_back_are_not_planned_with);
+    tcase_add_test(tc, slow_memory_does_not_count_as_taken);
     tcase_add_test(tc, a_neighbour_that_comes_late_takes_blocks_not_the_margin);
     tcase_add_test(tc, a_lost_device_is_reopened);
     tcase_add_test(tc, a_pinned_size_is_never_shrunk);

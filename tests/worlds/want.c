@@ -67,6 +67,8 @@ static const struct figure metrics[] = {
     M(U64, replays),
     M(U64, poisoned),
     M(U64, resubmits),
+    M(U64, slow_steps),
+    M(U64, slowdowns),
     M(U64, stalls),
     M(U64, incidents),
     M(U64, ledger_mismatches),

@@ -157,6 +157,10 @@ static void fault_set(const struct writer *w, const plim_metrics *m)
     counter(w, "requests_poisoned_total", "Requests that were found so", (double)m->poisoned);
     counter(w, "step_resubmits_total", "Steps that a refused submit delayed", (double)m->resubmits);
     counter(w, "stalls_total", "Times there was work and no progress", (double)m->stalls);
+    counter(w, "slow_steps_total", "Steps that took far longer than when the plan was proved",
+            (double)m->slow_steps);
+    counter(w, "slowdowns_total", "Times that several steps in a row did", (double)m->slowdowns);
+    gauge(w, "slow", "1: they do; memory may have been pushed out of the device", m->slow);
     counter(w, "incidents_total", "World files handed out", (double)m->incidents);
     counter(w, "allocations_in_step_total", "Device allocations inside a step; 0 is the promise",
             (double)m->allocations_in_step);
