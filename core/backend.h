@@ -93,6 +93,14 @@ struct plm_caps {
     uint32_t few_rows;
 };
 
+// What GPUs prefer: every optional op, in steps of as many rows as share one read of a weight
+// without a tile. Stated here for backends and for plans without a device.
+#define PLM_GPU_PREFERS                                                                            \
+    (UINT64_C(1) << PLM_OP_QKV | UINT64_C(1) << PLM_OP_GLU |                                       \
+     UINT64_C(1) << PLM_OP_ATTENTION_SPLIT | UINT64_C(1) << PLM_OP_ATTENTION_MERGE |               \
+     UINT64_C(1) << PLM_OP_ARGMAX)
+#define PLM_GPU_FEW_ROWS 8u
+
 // Where a reading comes from and how far to believe it.
 enum plm_confidence {
     PLM_CONFIDENCE_NONE,

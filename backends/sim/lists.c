@@ -102,6 +102,9 @@ static void look_at(struct plm_backend_device *dev, enum plm_op op, const void *
         dev->poisoned |= note != NULL && note->poison;
     } else if (op == PLM_OP_MATMUL) {
         dev->logits = *(const struct plm_matmul_args *)args; // the last one is the head's
+        dev->best = (struct plm_argmax_args){0};
+    } else if (op == PLM_OP_ARGMAX) {
+        dev->best = *(const struct plm_argmax_args *)args;
     }
 }
 
@@ -208,7 +211,8 @@ static int run_inner(struct plm_backend_device *dev)
     return r == PLM_OK ? dev->script.inner->wait(dev->inner, value, -1) : r;
 }
 
-// The logits of all rows become NaN, as one bad row of a shared buffer makes them.
+// The logits of all rows become NaN, as one bad row of a shared buffer makes them; what was found
+// of them says so.
 static int spoil_logits(struct plm_backend_device *dev)
 {
     static const uint32_t nan_bits = 0x7FC00000;
@@ -223,6 +227,11 @@ static int spoil_logits(struct plm_backend_device *dev)
         r = dev->script.inner->copy_in(dev->inner, at, words, n * 4);
         at += n * 4;
         left -= n;
+    }
+    for (uint32_t i = 0; dev->inner != NULL && i < dev->best.rows && r == PLM_OK; i++) {
+        const struct plm_argmax_record record = {.n_wrong = dev->best.n};
+        r = dev->script.inner->copy_in(dev->inner, dev->best.dst + i * sizeof(record), &record,
+                                       sizeof(record));
     }
     return r;
 }

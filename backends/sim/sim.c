@@ -45,6 +45,10 @@ static void fill_caps(struct plm_backend_device *dev)
     else
         caps->align_bytes = ALIGN;
     caps->addresses_only = dev->inner == NULL;
+    if (script->prefers != 0) {
+        caps->prefers = script->prefers;
+        caps->few_rows = script->few_rows;
+    }
     caps->tunes = script->n_variants > 1; // as scripted, whatever computes
     snprintf(caps->name, sizeof(caps->name), "simulated device");
     snprintf(caps->uuid, sizeof(caps->uuid), "sim-%" PRIu64, script->capacity_bytes);

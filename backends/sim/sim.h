@@ -164,6 +164,8 @@ struct plm_sim_opts {
 
     int64_t submit_ns;   // time of a submit
     int64_t dispatch_ns; // and of each dispatch in it
+    uint64_t prefers;    // plm_caps.prefers, and few_rows; 0: the inner backend's
+    uint32_t few_rows;
     // Variants of products and of attention, for autotune: all give the same, and each takes so
     // much longer than dispatch_ns. 0 and 1: there is nothing to choose.
     uint32_t n_variants;

@@ -78,6 +78,7 @@ struct plm_backend_device {
     uint64_t n_notes;
     struct plm_sim_note guard;     // the last range that looks like one
     struct plm_matmul_args logits; // of the open list's last one
+    struct plm_argmax_args best;   // what was found of them; rows is 0: nothing
     bool poisoned;                 // the open list has the token in it
     bool nan;                      // the list before had
 };

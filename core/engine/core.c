@@ -335,6 +335,7 @@ void plm_core_destroy(struct plm_core *core)
     plm_model_destroy(core->model);
     plm_gguf_close(core->gguf);
     plm_free(host, core->logits_row);
+    plm_free(host, core->best);
     plm_free(host, core->eog);
     plm_free(host, core);
 }

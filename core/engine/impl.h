@@ -140,8 +140,10 @@ struct plm_core {
     int64_t driver_calls;      // foreign's growth over load and warm-up, where use is unknown
     struct plm_cert_key key;   // of that certificate; n is 0 where there is none
     struct plm_watch watch;
-    float *logits_row;  // [n_vocab] where the host does not see the workspace; else NULL
-    uint64_t logits_at; // device address of what is in it; 0: nothing of the last forward
+    // Where the host does not see the workspace; else NULL.
+    float *logits_row;              // [n_vocab]
+    struct plm_argmax_record *best; // [opts.max_sequences], where forwards find them
+    uint64_t logits_at; // device address of what is in logits_row; 0: nothing of the last forward
     int32_t *eog;       // tokens that end generation
     uint32_t n_eog;
     char file_name[128];
@@ -178,9 +180,10 @@ uint64_t plm_core_seed(struct plm_core *core);
 // Enters a phase: peaks are kept under it, and the backend hears of it.
 void plm_core_phase(struct plm_core *core, enum plm_phase phase);
 // One dummy forward of this shape and spread (step->kind does not count) on core's workspace and
-// pool, with plm_forward_flags; tuner: with TUNING. *ret_logits as plm_core_forward.
+// pool, with plm_forward_flags; tuner: with TUNING. *ret as plm_core_forward.
 int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
-                        const struct plm_tuner *tuner, uint64_t *ret_logits, struct plm_error *err);
+                        const struct plm_tuner *tuner, struct plm_forward_out *ret,
+                        struct plm_error *err);
 // Chooses variants of ops, from opts.tuning or by timing them (tune.c). Before the profile; leaves
 // no device memory behind. What can not be tuned runs as it would without: only LOST and NOMEM_HOST
 // fail.
@@ -217,13 +220,14 @@ bool plm_core_certified(struct plm_core *core, struct plm_profile *ret);
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
 // One forward, waited for. While sealed, a submit that finds no room is made once more without the
 // ballast; OUT_OF_DEVICE: that failed, too, and nothing ran. TIMEOUT: it runs longer than the
-// watchdog allows, and may still run. *ret_logits: device address of float32 [logits_rows,
-// n_vocab], or 0. *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost()
-// where the guard behind the last buffer was written.
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
-                     int64_t *ret_used_bytes);
+// watchdog allows, and may still run. *ret_used_bytes (may be NULL): workspace that it was seen to
+// use; above cost() where the guard behind the last buffer was written.
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
+                     struct plm_forward_out *ret, int64_t *ret_used_bytes);
 // Row i of the logits for the host; NULL: the device was lost.
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
+// The records of all rows of a step (plm_forward_out.best); NULL: the device was lost.
+const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows);
 // Copies foreign options over the defaults; INVALID names the field.
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
 // Judges limits against each other that only model and device tell, before the load: INVALID names
@@ -434,7 +438,7 @@ struct plim_engine {
     struct plm_gate gate;
     struct plm_admit_limits limits;
     struct plm_line line;
-    uint32_t line_blocks;  // of the pool as the line left it
+    uint32_t line_blocks; // of the pool as the line left it
     struct plm_slow slow;
     uint64_t moved_blocks; // by evacuations
     bool disagrees;        // ledger and driver did at the last reading

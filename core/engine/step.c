@@ -150,7 +150,8 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
     }
 }
 
-static int forward(struct plim_engine *engine, const struct plm_batch *batch, uint64_t *ret_logits)
+static int forward(struct plim_engine *engine, const struct plm_batch *batch,
+                   struct plm_forward_out *ret)
 {
     struct plm_core *core = engine->core;
     const struct plm_forward forward = {
@@ -168,7 +169,7 @@ static int forward(struct plim_engine *engine, const struct plm_batch *batch, ui
     plm_device_step_begin(core->device);
     if (PLM_PLANT(ALLOC))
         plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
-    int r = plm_core_forward(core, &forward, ret_logits, &used);
+    int r = plm_core_forward(core, &forward, ret, &used);
     plm_device_step_end(core->device);
     if (r == PLM_OK)
         plm_residency_step(engine, batch);
@@ -185,15 +186,70 @@ static int forward(struct plim_engine *engine, const struct plm_batch *batch, ui
     return r;
 }
 
-// ---- sampling ----
+// ---- the logits ----
 
-static int sample(struct plim_engine *engine, struct plm_choice *choice, const float *logits,
+// What a step left for sampling.
+struct harvest {
+    const struct plm_batch *batch;
+    struct plm_forward_out out;
+    const struct plm_argmax_record *best; // of every row; NULL: the rows themselves are looked at
+};
+
+// Row i; NULL: the device is lost since.
+static const float *row_of(struct plim_engine *engine, const struct harvest *h, uint32_t i)
+{
+    return plm_core_logits(engine->core, h->out.logits, i);
+}
+
+// PLM_OK, LOST, or NUMERIC where a number of the row is none.
+static int check_row(struct plim_engine *engine, const struct harvest *h, uint32_t i)
+{
+    if (h->best != NULL)
+        return h->best[i].n_wrong == 0 ? PLM_OK : PLM_ERR_NUMERIC;
+    const float *row = row_of(engine, h, i);
+    if (row == NULL)
+        return PLM_ERR_LOST;
+    const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
+    return plm_sample_finite(row, n_vocab) ? PLM_OK : PLM_ERR_NUMERIC;
+}
+
+// Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
+// *ret_culprit: the one request whose logits are wrong where those of others are not, or NULL: a
+// prompt that has no logits in this step may have spoilt all there are.
+static int check(struct plim_engine *engine, struct harvest *h, struct plim_request **ret_culprit)
+{
+    const uint32_t rows = h->batch->shape.logits_rows;
+    struct plim_request *wrong = NULL;
+    bool several = false, any_right = false;
+    if (h->out.best != 0) {
+        h->best = plm_core_best(engine->core, h->out.best, rows);
+        if (h->best == NULL)
+            return PLM_ERR_LOST;
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        struct plim_request *request = ((struct plm_choice *)h->batch->logits_seqs[i])->request;
+        int r = check_row(engine, h, i);
+        if (r == PLM_OK) {
+            any_right = true;
+            continue;
+        }
+        if (r != PLM_ERR_NUMERIC)
+            return r;
+        several = several || (wrong != NULL && wrong != request);
+        wrong = request;
+    }
+    *ret_culprit = several || !any_right ? NULL : wrong;
+    return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
+}
+
+// The token that row i gives a choice. LOST: it could not be read.
+static int sample(struct plim_engine *engine, const struct harvest *h, uint32_t i,
                   struct plm_sample_out *out)
 {
+    const struct plm_choice *choice = (const struct plm_choice *)h->batch->logits_seqs[i];
     const struct plim_request *request = choice->request;
     const struct plm_seq *seq = &choice->seq;
-    struct plm_sample_in in = {.logits = logits,
-                               .params = &request->params,
+    struct plm_sample_in in = {.params = &request->params,
                                .prompt = seq->tokens,
                                .n_prompt = seq->n_prompt,
                                .output = seq->tokens + seq->n_prompt,
@@ -203,21 +259,25 @@ static int sample(struct plim_engine *engine, struct plm_choice *choice, const f
         in.banned = engine->core->eog;
         in.n_banned = engine->core->n_eog;
     }
-    return plm_sampler_draw(engine->core->sampler, &in, out);
+    if (h->best != NULL && plm_sample_is_argmax(&in)) {
+        *out = (struct plm_sample_out){.token = h->best[i].index};
+        return PLM_OK;
+    }
+    in.logits = row_of(engine, h, i);
+    return in.logits != NULL ? plm_sampler_draw(engine->core->sampler, &in, out) : PLM_ERR_LOST;
 }
 
-static void sample_rows(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits)
+static void sample_rows(struct plim_engine *engine, const struct harvest *h)
 {
-    for (uint32_t i = 0; i < batch->shape.logits_rows; i++) {
-        struct plm_choice *choice = (struct plm_choice *)batch->logits_seqs[i];
+    for (uint32_t i = 0; i < h->batch->shape.logits_rows; i++) {
+        struct plm_choice *choice = (struct plm_choice *)h->batch->logits_seqs[i];
         struct plm_sample_out out;
         // An earlier row of this step may have ended the whole request.
         if (!choice->live)
             continue;
-        const float *row = plm_core_logits(engine->core, logits, i);
-        if (row == NULL)
-            return; // the device is lost since: the next step finds it so, and computes these again
-        int r = sample(engine, choice, row, &out);
+        int r = sample(engine, h, i, &out);
+        if (r == PLM_ERR_LOST)
+            return; // the next step finds it so, and computes these again
         if (r == PLM_OK)
             plm_step_token(engine, choice, &out, plm_now(engine->core->clock));
         else
@@ -226,31 +286,6 @@ static void sample_rows(struct plim_engine *engine, const struct plm_batch *batc
 }
 
 // ---- a step that ran ----
-
-// Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
-// *ret_culprit: the one request whose logits are wrong where those of others are not, or NULL: a
-// prompt that has no logits in this step may have spoilt all there are.
-static int check(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits,
-                 struct plim_request **ret_culprit)
-{
-    const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
-    struct plim_request *wrong = NULL;
-    bool several = false, any_right = false;
-    for (uint32_t i = 0; i < batch->shape.logits_rows; i++) {
-        struct plim_request *request = ((struct plm_choice *)batch->logits_seqs[i])->request;
-        const float *row = plm_core_logits(engine->core, logits, i);
-        if (row == NULL)
-            return PLM_ERR_LOST;
-        if (plm_sample_finite(row, n_vocab)) {
-            any_right = true;
-            continue;
-        }
-        several = several || (wrong != NULL && wrong != request);
-        wrong = request;
-    }
-    *ret_culprit = several || !any_right ? NULL : wrong;
-    return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
-}
 
 static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns, int64_t to_ns)
 {
@@ -263,12 +298,11 @@ static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns
 }
 
 // The batch ran: its rows are in the cache, and its logits become tokens.
-static void deliver(struct plim_engine *engine, const struct plm_batch *batch, uint64_t logits,
-                    int64_t from_ns)
+static void deliver(struct plim_engine *engine, const struct harvest *h, int64_t from_ns)
 {
     const uint64_t before = engine->counts.generated_tokens;
     plm_sched_commit(engine->sched);
-    sample_rows(engine, batch, logits);
+    sample_rows(engine, h);
     engine->counts.steps++;
     const int64_t end_ns = plm_now(engine->core->clock);
     engine->counts.last_step_time_ns = end_ns;
@@ -298,12 +332,12 @@ static void recover(struct plim_engine *engine, const struct plm_batch *batch, i
 static void run(struct plim_engine *engine, const struct plm_batch *batch, int64_t now_ns)
 {
     struct plim_request *culprit = NULL;
-    uint64_t logits = 0;
-    int r = forward(engine, batch, &logits);
+    struct harvest harvest = {.batch = batch};
+    int r = forward(engine, batch, &harvest.out);
     if (r == PLM_OK)
-        r = check(engine, batch, logits, &culprit);
+        r = check(engine, &harvest, &culprit);
     if (r == PLM_OK)
-        deliver(engine, batch, logits, now_ns);
+        deliver(engine, &harvest, now_ns);
     else
         recover(engine, batch, r, culprit);
 }

@@ -51,8 +51,8 @@ static int submit(struct plm_core *core, uint64_t *ret_value)
     return plm_device_submit(core->device, ret_value);
 }
 
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, uint64_t *ret_logits,
-                     int64_t *ret_used_bytes)
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
+                     struct plm_forward_out *ret, int64_t *ret_used_bytes)
 {
     uint64_t value;
     const int64_t start = plm_now(core->clock);
@@ -60,7 +60,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, u
     int r = arm_guard(core, cost);
     core->logits_at = 0;
     if (r == PLM_OK)
-        r = plm_model_forward(core->model, core->device, forward, ret_logits);
+        r = plm_model_forward(core->model, core->device, forward, ret);
     if (r == PLM_OK)
         r = submit(core, &value);
     if (r != PLM_OK) {
@@ -92,6 +92,17 @@ const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
         return NULL;
     core->logits_at = addr;
     return core->logits_row;
+}
+
+const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows)
+{
+    const struct plm_argmax_record *host = plm_arena_host(core->workspace, best);
+    if (host != NULL)
+        return host;
+    if (core->best == NULL ||
+        plm_device_copy_out(core->device, core->best, best, rows * sizeof(*core->best)) != PLM_OK)
+        return NULL;
+    return core->best;
 }
 
 // Host arrays of one forward of the stress, in one allocation.
@@ -180,7 +191,8 @@ static enum plm_phase step_phase(enum plm_stress_kind kind)
 }
 
 int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
-                        const struct plm_tuner *tuner, uint64_t *ret_logits, struct plm_error *err)
+                        const struct plm_tuner *tuner, struct plm_forward_out *ret,
+                        struct plm_error *err)
 {
     struct dummy d;
     void *memory = dummy_alloc(core, &step->shape, &d);
@@ -198,7 +210,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
                                         .table_stride = d.stride,
                                         .logits_rows = d.logits_rows,
                                         .tuner = tuner};
-    int r = plm_core_forward(core, &forward, ret_logits, NULL);
+    int r = plm_core_forward(core, &forward, ret, NULL);
     plm_free(core->host, memory);
     return r == PLM_OK
                ? r
@@ -209,15 +221,15 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
 static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_error *err)
 {
     struct plm_core *core = ctx;
-    uint64_t logits = 0;
+    struct plm_forward_out out = {0};
     enter(core, step_phase(step->kind));
     int r = plm_core_dummy_step(core, step,
                                 step->flags & PLM_STRESS_FEW_LAYERS ? PLM_FORWARD_FEW_LAYERS : 0,
-                                NULL, &logits, err);
-    if (r != PLM_OK || !(step->flags & PLM_STRESS_SAMPLE) || logits == 0)
+                                NULL, &out, err);
+    if (r != PLM_OK || !(step->flags & PLM_STRESS_SAMPLE) || out.logits == 0)
         return r;
     enter(core, PLM_PHASE_SAMPLE);
-    return sample_heaviest(core, logits, err);
+    return sample_heaviest(core, out.logits, err);
 }
 
 // ---- memory ----
@@ -324,7 +336,11 @@ static int host_logits(struct plm_core *core)
         return PLM_OK;
     core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
                                   sizeof(float));
-    return core->logits_row != NULL ? PLM_OK : PLM_ERR_NOMEM_HOST;
+    if (plm_model_finds_best(core->model))
+        core->best =
+            plm_calloc(core->host, PLM_HOST_SCHED, core->opts.max_sequences, sizeof(*core->best));
+    const bool has_best = core->best != NULL || !plm_model_finds_best(core->model);
+    return core->logits_row != NULL && has_best ? PLM_OK : PLM_ERR_NOMEM_HOST;
 }
 
 static int set_caps(void *ctx, const struct plm_plan_caps *caps)

@@ -208,10 +208,10 @@ static int run_steps(struct run *run, const struct plm_plan_caps *caps, struct p
     int r = PLM_OK;
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && r == PLM_OK; i++) {
         const struct plm_stress_step step = {.shape = steps[i].shape};
-        uint64_t logits;
+        struct plm_forward_out out;
         r = plm_core_dummy_step(run->core, &step,
                                 steps[i].flags | PLM_FORWARD_TUNING | PLM_FORWARD_FEW_LAYERS,
-                                &tuner, &logits, err);
+                                &tuner, &out, err);
     }
     return r;
 }

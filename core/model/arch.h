@@ -52,12 +52,14 @@ enum plm_buffer {
     PLM_BUF_LOGITS_ROWS,
     PLM_BUF_ROPE,
     PLM_BUF_X,       // the residual stream
-    PLM_BUF_WIDE,    // q, k and v side by side; later gate and up
+    PLM_BUF_WIDE,    // q, k and v side by side; later gate and up, or their activation
     PLM_BUF_ATTN,    // what attention returns
     PLM_BUF_ACT_Q8,  // input of the next product in 8 bits
     PLM_BUF_ACT_F32, // the same in float32
+    PLM_BUF_PARTIAL, // attention of splits, where the device prefers them
     PLM_BUF_SELECTED,
     PLM_BUF_LOGITS,
+    PLM_BUF_BEST,  // struct plm_argmax_record of each row of logits, where the device finds them
     PLM_BUF_GUARD, // the last one: nothing may write it; the audit after a step looks
     PLM_BUFFERS,
 };
@@ -70,6 +72,11 @@ struct plm_model {
     struct plm_model_facts facts;
     struct plm_hparams hp;
     struct plm_cost_table cost;
+    // From plm_model_adapt: optional ops to take, in steps of so many rows at most, and the pairs
+    // of a row and a split of attention that the workspace has room for.
+    uint64_t prefers;
+    uint32_t few_rows;
+    uint32_t partials;
     struct plm_weight token_embd;
     struct plm_weight output_norm;
     struct plm_weight output;      // absent: tied to token_embd
@@ -92,6 +99,8 @@ struct plm_arch {
 extern const struct plm_arch plm_arch_llama;
 extern const struct plm_arch plm_arch_qwen2;
 
+// model.c: the workspace of a step, as cost table.
+void plm_model_fill_cost(struct plm_model *model);
 // hparams.c
 int plm_hparams_read(const struct plm_gguf *gguf, const struct plm_arch *arch,
                      struct plm_hparams *ret, struct plm_error *err);

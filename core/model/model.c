@@ -125,7 +125,7 @@ static int wants_f32(void *ctx, struct plm_weight *weight)
 }
 
 // The workspace. ROPE, X and the rest are what decoder.c reads and writes; see enum plm_buffer.
-static void fill_cost_table(struct plm_model *model)
+void plm_model_fill_cost(struct plm_model *model)
 {
     const struct plm_hparams *hp = &model->hp;
     const uint64_t n_q = (uint64_t)hp->n_head * hp->head_dim;
@@ -134,6 +134,8 @@ static void fill_cost_table(struct plm_model *model)
     uint32_t n_act = hp->n_embd > hp->n_ff ? hp->n_embd : hp->n_ff;
     if (n_q > n_act)
         n_act = (uint32_t)n_q;
+    // Largest score, sum and output of each head (plm_attention_split_args).
+    const uint64_t partial = 4ull * hp->n_head * (hp->head_dim + 2);
     bool f32 = model->opts.float_activations;
     plm_each_weight(model, wants_f32, &f32);
     const struct plm_cost_buffer buffers[PLM_BUFFERS] = {
@@ -149,8 +151,12 @@ static void fill_cost_table(struct plm_model *model)
         [PLM_BUF_ATTN] = {.name = "attention", .per_row = 4 * n_q},
         [PLM_BUF_ACT_Q8] = {.name = "8-bit activations", .per_row = PLM_ACT_Q8_ROW_BYTES(n_act)},
         [PLM_BUF_ACT_F32] = {.name = "float activations", .per_row = f32 ? 4ull * n_act : 0},
+        [PLM_BUF_PARTIAL] = {.name = "attention of splits", .fixed = model->partials * partial},
         [PLM_BUF_SELECTED] = {.name = "selected rows", .per_logits_row = 4ull * hp->n_embd},
         [PLM_BUF_LOGITS] = {.name = "logits", .per_logits_row = 4ull * hp->n_vocab},
+        [PLM_BUF_BEST] = {.name = "best tokens",
+                          .per_logits_row =
+                              plm_model_finds_best(model) ? sizeof(struct plm_argmax_record) : 0},
         [PLM_BUF_GUARD] = {.name = "guard", .fixed = PLM_COST_GUARD_BYTES},
     };
     model->cost.n_buffers = PLM_BUFFERS;
@@ -178,7 +184,7 @@ static int build(struct plm_model *model, struct plm_error *err)
     if (r != PLM_OK)
         return r;
     gather_facts(model);
-    fill_cost_table(model);
+    plm_model_fill_cost(model);
     return PLM_OK;
 }
 
@@ -217,4 +223,9 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model)
 const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
 {
     return &model->cost;
+}
+
+bool plm_model_finds_best(const struct plm_model *model)
+{
+    return (model->prefers >> PLM_OP_ARGMAX & 1) != 0;
 }

@@ -47,6 +47,11 @@ int plm_model_create(struct plm_host *host, const struct plm_gguf *gguf,
                      struct plm_error *err);
 void plm_model_destroy(struct plm_model *model);
 const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
+// Fits forwards and their workspace to a device: which optional ops they take, and the memory for
+// them. Once, before anything is planned from the cost table; without it they take none.
+void plm_model_adapt(struct plm_model *model, const struct plm_caps *caps);
+// Whether a forward also finds the best token of each row of logits.
+bool plm_model_finds_best(const struct plm_model *model);
 // The kernels that its forwards and the engine's own launches run.
 void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret);
 // The workspace of a step, as a table of numbers for cost().
@@ -125,9 +130,14 @@ struct plm_forward {
     const struct plm_tuner *tuner; // with TUNING
 };
 
-// Copies the inputs in and appends all launches; the caller submits. *ret_logits is the device
-// address of float32 [logits_rows, n_vocab] after the step (0 with SKIP_HEAD or no logits rows).
+// Device addresses of what a step leaves behind.
+struct plm_forward_out {
+    uint64_t logits; // float32 [logits_rows, n_vocab]; 0 with SKIP_HEAD or no logits rows
+    uint64_t best;   // struct plm_argmax_record [logits_rows]; 0 where the device does not find it
+};
+
+// Copies the inputs in and appends all launches; the caller submits.
 int plm_model_forward(struct plm_model *model, struct plm_device *device,
-                      const struct plm_forward *forward, uint64_t *ret_logits);
+                      const struct plm_forward *forward, struct plm_forward_out *ret);
 
 #endif

@@ -59,7 +59,9 @@ static const struct plm_dry_kind kinds[] = {
               .withheld_bytes = 80 * MIB,
               .max_slab_bytes = UINT64_C(4292870144),
               .max_slabs = 4096,
-              .align_bytes = 256}},
+              .align_bytes = 256,
+              .prefers = PLM_GPU_PREFERS,
+              .few_rows = PLM_GPU_FEW_ROWS}},
 };
 
 const struct plm_dry_kind *plm_dry_kind(const char *id)

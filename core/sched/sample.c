@@ -434,6 +434,16 @@ static uint32_t draw(struct plm_sampler *s, const struct plm_sample_in *in, cons
     return draw_filtered(s, &filtered, cut, uniform(in));
 }
 
+static bool is_adjusted(const struct plm_sample_in *in)
+{
+    return in->params->n_bias > 0 || in->n_banned > 0 || has_penalties(in->params);
+}
+
+bool plm_sample_is_argmax(const struct plm_sample_in *in)
+{
+    return in->params->temperature < PLM_SAMPLE_GREEDY && !in->params->logprobs && !is_adjusted(in);
+}
+
 int plm_sampler_draw(struct plm_sampler *s, const struct plm_sample_in *in,
                      struct plm_sample_out *ret)
 {
@@ -443,7 +453,7 @@ int plm_sampler_draw(struct plm_sampler *s, const struct plm_sample_in *in,
         return PLM_ERR_NUMERIC;
     const float *x = in->logits;
     max = raw_max;
-    if (p->n_bias > 0 || in->n_banned > 0 || has_penalties(p)) {
+    if (is_adjusted(in)) {
         memcpy(s->adjusted, in->logits, (size_t)s->n_vocab * sizeof(float));
         for (uint32_t i = 0; i < p->n_bias; i++)
             s->adjusted[p->bias[i].token] += p->bias[i].bias;

@@ -72,6 +72,9 @@ void plm_sampler_destroy(struct plm_sampler *sampler); // NULL is allowed
 
 // Whether no logit is NaN or infinite.
 bool plm_sample_finite(const float *logits, uint32_t n);
+// Whether the draw is the row's largest logit, the lowest id of those that have it: nothing else of
+// the row matters, nor of the output. in->logits is not looked at.
+bool plm_sample_is_argmax(const struct plm_sample_in *in);
 // PLM_OK, or PLM_ERR_NUMERIC when a logit is NaN or infinite or nothing can be chosen.
 int plm_sampler_draw(struct plm_sampler *sampler, const struct plm_sample_in *in,
                      struct plm_sample_out *ret);

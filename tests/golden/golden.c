@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the forward against logits that an independent implementation computed in float32 from the
-// decoded weights of the same file. Usage: golden DIR...; a folder holds NAME.gguf, NAME.ref.json
-// and raw logits, or real-NAME.ref.json for models that lie under $PLIMSOLL_TEST_MODELS.
+// decoded weights of the same file. Usage: golden [--device ID | --fused] DIR...; a folder holds
+// NAME.gguf, NAME.ref.json and raw logits, or real-NAME.ref.json for models that lie under
+// $PLIMSOLL_TEST_MODELS.
 //
 // Two readings of every model. Strict: reference kernels, float activations, float32 KV; it tells a
 // wrong bit from rounding. As served: fast kernels, 8-bit activations for quantised weights,
 // float16 KV, chunks of 32.
+//
+// --device ID: on that device (a device has no reference kernels; strict means the formats alone).
+// --fused: on the CPU, with every optional op.
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +43,10 @@
 // A model off the base that it was trained with is more sensitive: SmolLM2's largest distance is
 // 0.36 there and 0.26 with its own base.
 #define REAL_TOP_SERVED_OFF_BASE 0.4
+
+// Where the models run.
+static const char *device;
+static const struct plm_backend *backend;
 
 struct tally {
     int passed, failed, skipped;
@@ -174,13 +182,18 @@ static bool is_float(enum plm_type type)
     return type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
 }
 
+static struct runner_opts options(bool strict)
+{
+    return (struct runner_opts){
+        .device = device, .backend = backend, .strict = strict, .threads = 2, .max_tokens = 512};
+}
+
 static void check_tiny(struct tally *t, const char *path, const struct reference *ref)
 {
     struct plm_error err = {0};
     struct runner *strict = NULL, *served = NULL;
-    const struct runner_opts strict_opts = {
-        .strict = true, .reference = true, .threads = 2, .max_tokens = 512};
-    const struct runner_opts served_opts = {.threads = 2, .max_tokens = 512};
+    struct runner_opts strict_opts = options(true), served_opts = options(false);
+    strict_opts.reference = true;
     int s = runner_open(path, &strict_opts, &strict, &err);
     if (s == PLM_ERR_UNSUPPORTED) {
         printf("skip %s: %s\n", ref->name, err.msg);
@@ -270,8 +283,8 @@ static double strict_distance(const char *path, const struct ref_case *c, float 
                               struct plm_error *err)
 {
     struct runner *r;
-    const struct runner_opts opts = {
-        .strict = true, .rope_base = rope_base, .threads = 2, .max_tokens = 512};
+    struct runner_opts opts = options(true);
+    opts.rope_base = rope_base;
     if (runner_open(path, &opts, &r, err) != PLM_OK)
         return INFINITY;
     float *x = run_tokens(r, &c->tokens, c->tokens.n - 1, 512, err);
@@ -295,8 +308,8 @@ static void check_real(struct tally *t, const char *path, const struct reference
     }
     for (int strict = 0; strict <= 1; strict++) {
         struct runner *r = NULL;
-        const struct runner_opts opts = {
-            .strict = strict, .rope_base = base, .threads = 2, .max_tokens = 512};
+        struct runner_opts opts = options(strict);
+        opts.rope_base = base;
         if (runner_open(path, &opts, &r, &err) != PLM_OK) {
             fail(t, ref->name, &err);
             return;
@@ -350,6 +363,14 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (int i = 1; i < argc; i++) {
         struct dirent **names;
+        if (strcmp(argv[i], "--fused") == 0) {
+            backend = runner_fused_cpu();
+            continue;
+        }
+        if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+            device = argv[++i];
+            continue;
+        }
         int n = scandir(argv[i], &names, is_reference, by_name);
         if (n < 0) {
             printf("no folder %s\n", argv[i]);

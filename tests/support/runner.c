@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/runner.h"
 
+#include "backends/cpu/cpu.h"
 #include "core/base/checked.h"
 
 #define ROWS_MAX 512 // of one step
@@ -19,7 +20,25 @@ struct runner {
     uint32_t n_blocks; // capacity
     uint32_t n_past;
     uint32_t n_vocab;
+    uint64_t dispatches; // of the last step
 };
+
+static const struct plm_caps *fused_caps(const struct plm_backend_device *dev)
+{
+    static struct plm_caps caps;
+    caps = *plm_cpu_backend.caps(dev);
+    caps.prefers = PLM_GPU_PREFERS;
+    caps.few_rows = PLM_GPU_FEW_ROWS;
+    return &caps;
+}
+
+const struct plm_backend *runner_fused_cpu(void)
+{
+    static struct plm_backend backend;
+    backend = plm_cpu_backend;
+    backend.caps = fused_caps;
+    return &backend;
+}
 
 static int open_device(struct runner *r, const struct runner_opts *opts, struct plm_error *err)
 {
@@ -31,7 +50,19 @@ static int open_device(struct runner *r, const struct runner_opts *opts, struct 
         .max_dispatches = plm_model_max_dispatches(r->model),
         .backend_opts = opts->backend_opts,
     };
-    return plm_device_open(opts->device != NULL ? opts->device : "cpu", &d, &r->device, err);
+    int s = opts->backend != NULL ? plm_device_open_backend(opts->backend, &d, &r->device, err)
+                                  : plm_device_open(opts->device, &d, &r->device, err);
+    if (s == PLM_OK)
+        plm_model_adapt(r->model, plm_device_caps(r->device));
+    return s;
+}
+
+static int load(struct runner *r, struct plm_error *err)
+{
+    struct plm_kernel_needs needs;
+    plm_model_needs(r->model, &needs);
+    int s = plm_model_load(r->model, r->device, r->weights, NULL, err);
+    return s == PLM_OK ? plm_device_warm_up(r->device, &needs, err) : s;
 }
 
 static int open_memory(struct runner *r, const struct runner_opts *opts, struct plm_error *err)
@@ -76,8 +107,7 @@ int runner_open(const char *path, const struct runner_opts *opts, struct runner 
     int s;
     if ((s = plm_gguf_open(host, path, &r->gguf, err)) ||
         (s = plm_model_create(host, r->gguf, &model_opts, &r->model, err)) ||
-        (s = open_device(r, opts, err)) || (s = open_memory(r, opts, err)) ||
-        (s = plm_model_load(r->model, r->device, r->weights, NULL, err))) {
+        (s = open_device(r, opts, err)) || (s = open_memory(r, opts, err)) || (s = load(r, err))) {
         runner_close(r);
         return s;
     }
@@ -107,6 +137,11 @@ const struct plm_model_facts *runner_facts(const struct runner *r)
     return plm_model_facts(r->model);
 }
 
+uint64_t runner_dispatches(const struct runner *r)
+{
+    return r->dispatches;
+}
+
 void runner_reset(struct runner *r)
 {
     r->n_past = 0;
@@ -114,14 +149,19 @@ void runner_reset(struct runner *r)
 
 static int run(struct runner *r, const struct plm_forward *forward, float *logits)
 {
-    uint64_t at = 0, value;
-    int s = plm_model_forward(r->model, r->device, forward, &at);
+    struct plm_forward_out out = {0};
+    struct plm_device_counters before, after;
+    uint64_t value;
+    plm_device_counters(r->device, &before);
+    int s = plm_model_forward(r->model, r->device, forward, &out);
     if (s == PLM_OK)
         s = plm_device_submit(r->device, &value);
     if (s == PLM_OK)
         s = plm_device_wait(r->device, value, -1);
-    if (s == PLM_OK && at != 0)
-        s = plm_device_copy_out(r->device, logits, at,
+    plm_device_counters(r->device, &after);
+    r->dispatches = after.dispatches - before.dispatches;
+    if (s == PLM_OK && out.logits != 0)
+        s = plm_device_copy_out(r->device, logits, out.logits,
                                 4ull * forward->shape.logits_rows * r->n_vocab);
     return s;
 }

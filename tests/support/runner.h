@@ -11,11 +11,12 @@
 #include "core/model/model.h"
 
 struct runner_opts {
-    const char *device;       // NULL: "cpu"
-    const void *backend_opts; // of the device
-    bool strict;              // float activations and a float32 KV cache
-    bool reference;           // the plain C kernels
-    float rope_base;          // in place of the file's; 0: the file's
+    const char *device;                // NULL: "cpu"
+    const struct plm_backend *backend; // in place of the one that device names; or NULL
+    const void *backend_opts;          // of the device
+    bool strict;                       // float activations and a float32 KV cache
+    bool reference;                    // the plain C kernels
+    float rope_base;                   // in place of the file's; 0: the file's
     uint32_t threads;
     uint32_t max_tokens; // longest sequence
 };
@@ -24,9 +25,13 @@ struct runner;
 
 int runner_open(const char *path, const struct runner_opts *opts, struct runner **ret,
                 struct plm_error *err);
+// The CPU backend, but its devices prefer every optional op (plm_caps.prefers).
+const struct plm_backend *runner_fused_cpu(void);
 // Returns the host bytes that were leaked.
 int64_t runner_close(struct runner *runner);
 const struct plm_model_facts *runner_facts(const struct runner *runner);
+// Dispatches of the last step.
+uint64_t runner_dispatches(const struct runner *runner);
 // Forgets the sequence.
 void runner_reset(struct runner *runner);
 // Appends n tokens in one step. Stores the logits of the last n_logits of them, row-major

@@ -71,7 +71,9 @@ static void rig_init(struct rig *rig, const struct plm_dry_kind *kind, uint64_t 
                                         .withheld_bytes = caps.withheld_bytes,
                                         .commit = caps.commit,
                                         .unified = caps.unified,
-                                        .hides_process_use = !caps.reports_process_use};
+                                        .hides_process_use = !caps.reports_process_use,
+                                        .prefers = caps.prefers,
+                                        .few_rows = caps.few_rows};
     rig->env = (struct plm_engine_env){.host = plm_host_create(0),
                                        .clock = &rig->clock,
                                        .backend = &plm_sim_backend,

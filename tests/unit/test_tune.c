@@ -207,7 +207,7 @@ START_TEST(the_watch_sees_a_head_over_all_rows)
     struct rig rig;
     struct plm_core *core;
     struct plm_stress_ops ops;
-    uint64_t logits;
+    struct plm_forward_out out;
     rig_init(&rig);
     rig.opts.autotune = 0;
     plim_engine *engine = start(&rig);
@@ -223,7 +223,7 @@ START_TEST(the_watch_sees_a_head_over_all_rows)
     plm_core_phase(core, PLM_PHASE_TUNE);
     plm_core_stress_ops(core, &ops);
     ck_assert_int_eq(ops.set_caps(core, &caps), PLM_OK);
-    ck_assert_int_eq(plm_core_dummy_step(core, &step, PLM_FORWARD_TUNING, &tuner, &logits, NULL),
+    ck_assert_int_eq(plm_core_dummy_step(core, &step, PLM_FORWARD_TUNING, &tuner, &out, NULL),
                      PLM_OK);
     ck_assert(!is_clean(&rig, engine));
     ck_assert_uint_eq(seen.head_rows_max, rows);
@@ -267,12 +267,12 @@ START_TEST(tuning_and_the_head_are_two_flags)
         const struct plm_tuner tuner = {&offers, count_offer};
         const struct plm_stress_step step = {
             .shape = {.rows = 8, .seqs = 1, .logits_rows = 1, .ctx = 64}};
-        uint64_t logits = 1;
+        struct plm_forward_out out = {.logits = 1};
         ck_assert_int_eq(
-            plm_core_dummy_step(engine->core, &step, want[i].flags, &tuner, &logits, NULL), PLM_OK);
+            plm_core_dummy_step(engine->core, &step, want[i].flags, &tuner, &out, NULL), PLM_OK);
         ck_assert_uint_eq(offers.all, want[i].all);
         ck_assert_uint_eq(offers.head, want[i].head);
-        ck_assert(((want[i].flags & PLM_FORWARD_SKIP_HEAD) == 0) == (logits != 0));
+        ck_assert(((want[i].flags & PLM_FORWARD_SKIP_HEAD) == 0) == (out.logits != 0));
     }
     plim_engine_free(engine);
 }
@@ -368,7 +368,7 @@ START_TEST(choices_outlive_a_reopened_device)
     struct plm_stress_ops ops;
     uint32_t blocks;
     int64_t failed, took[2];
-    uint64_t logits;
+    struct plm_forward_out out;
     rig_init(&rig);
     plim_engine *engine = start(&rig);
     struct plm_core *core = engine->core;
@@ -376,8 +376,8 @@ START_TEST(choices_outlive_a_reopened_device)
     plm_core_stress_ops(core, &ops);
     for (int i = 0; i < 2; i++) {
         const int64_t from = plm_now(core->clock);
-        ck_assert_int_eq(
-            plm_core_dummy_step(core, &step, PLM_FORWARD_SKIP_HEAD, NULL, &logits, NULL), PLM_OK);
+        ck_assert_int_eq(plm_core_dummy_step(core, &step, PLM_FORWARD_SKIP_HEAD, NULL, &out, NULL),
+                         PLM_OK);
         took[i] = plm_now(core->clock) - from;
         plm_device_seal(core->device, false);
         ck_assert_int_eq(ops.kv_resize(core, 0, &blocks, &failed), PLM_OK);
