@@ -314,10 +314,11 @@ void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value);
 
 #define PLM_VK_SPEC_MAX          4
 #define PLM_VK_KERNEL_NAME_BYTES 48
-#define PLM_VK_TYPES             64    // enum plm_type is below
-#define PLM_VK_KERNEL_ROWS_MAX   64    // of the table
-#define PLM_VK_FEW_ROWS          8     // products of at most so many rows go through matrix-vector
-#define PLM_VK_GRID_MAX          65535 // workgroups per axis that every driver has
+#define PLM_VK_TYPES             64 // enum plm_type is below
+#define PLM_VK_KERNEL_ROWS_MAX   64 // of the table
+// Products of at most so many rows go through matrix-vector.
+#define PLM_VK_FEW_ROWS PLM_GPU_FEW_ROWS
+#define PLM_VK_GRID_MAX 65535 // workgroups per axis that every driver has
 
 // A kernel is a row of the table in kernels.c, built for a tensor type and specialised. Compared
 // and hashed by its bytes: there is no padding.

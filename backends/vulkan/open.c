@@ -21,21 +21,11 @@
 // more would serve nothing.
 #define MAX_SLABS 16384u
 #define ALIGN     256u
-// Rows of a step up to which fused ops and splits are faster: what matrix-vector kernels take.
-#define FEW_ROWS 8u
 // amdgpu resets a compute queue after 2 s (lockup_timeout); half is for what else the card does.
 // Windows' limit for a submit is 2 s as well, but this is no build for Windows. NVIDIA's driver has
 // a limit only where a display hangs on the card (submit_ms is for that), and drivers on a CPU have
 // none. Others are treated like amdgpu: Intel's resets after some seconds, phones' after less.
 #define WATCHDOG_MS 1000u
-
-// As a mask of 1 << PLM_OP_x.
-static const uint64_t OPTIONAL_OPS =
-#define PLM_OP(NAME, name, units, tolerance)
-#define PLM_OP_OPTIONAL(NAME, name, units, tolerance) UINT64_C(1) << PLM_OP_##NAME |
-#include "kernels/ops.def"
-#undef PLM_OP
-    0;
 
 // ---- results ----
 
@@ -211,7 +201,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->max_slabs = count < MAX_SLABS ? count : MAX_SLABS;
     caps->align_bytes = ALIGN;
     caps->max_submit_ms = submit_limit(p, &dev->opts);
-    caps->few_rows = FEW_ROWS;
+    caps->few_rows = PLM_VK_FEW_ROWS;
 }
 
 // ---- open and close ----
@@ -255,7 +245,7 @@ static int create_parts(struct plm_backend_device *dev, uint32_t max_dispatches,
         return rc;
     // A dispatch and its barrier cost 2 us on a card (measured: NVIDIA H100), so that whatever
     // stands for several of them pays.
-    dev->caps.prefers = plm_vk_kernels_ops(&dev->pipelines->kernels) & OPTIONAL_OPS;
+    dev->caps.prefers = plm_vk_kernels_ops(&dev->pipelines->kernels) & PLM_GPU_PREFERS;
     return plm_vk_list_create(dev, max_dispatches, &dev->list, err);
 }
 

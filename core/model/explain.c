@@ -162,7 +162,7 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
                   const struct plm_shape *shape, const uint64_t *tables)
 {
     const int32_t token = 0, seq = 0, row = 0, pos = (int32_t)(shape->ctx - 1);
-    uint64_t logits;
+    struct plm_forward_out out;
     const struct plm_forward forward = {.shape = *shape,
                                         .workspace = workspace,
                                         .tokens = &token,
@@ -173,7 +173,7 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
                                         .table_stride =
                                             (uint32_t)plm_div_ceil(shape->ctx, PLM_KV_BLOCK_TOKENS),
                                         .logits_rows = &row};
-    const int r = plm_model_forward(model, device, &forward, &logits);
+    const int r = plm_model_forward(model, device, &forward, &out);
     plm_device_discard(device);
     return r;
 }
@@ -207,6 +207,7 @@ int plm_model_explain(struct plm_model *model, const struct plm_explain_opts *op
                                                 .backend_opts = &tally};
     struct plm_device *device = NULL;
     struct plm_arena *weights = NULL;
+    plm_model_adapt(model, opts->caps);
     memset(ret_parts, 0, plm_explain_parts(model) * sizeof(*ret_parts));
     struct plm_ledger *ledger = plm_ledger_create(opts->host);
     if (ledger == NULL)
