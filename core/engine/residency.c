@@ -134,11 +134,11 @@ static bool time_step(struct plm_core *core, uint32_t rows, uint32_t ctx, int64_
     const struct plm_stress_step step = {
         .flags = PLM_STRESS_EVEN,
         .shape = {.rows = rows, .seqs = seqs, .logits_rows = seqs, .ctx = ctx}};
-    uint64_t logits;
+    struct plm_forward_out out;
     *ret_ns = INT64_MAX;
     *ret_attended = attended(&step.shape);
     for (int i = 0; i < 2; i++) {
-        if (plm_core_dummy_step(core, &step, 0, NULL, &logits, NULL) != PLM_OK)
+        if (plm_core_dummy_step(core, &step, 0, NULL, &out, NULL) != PLM_OK)
             return false;
         *ret_ns = plm_min_i64(*ret_ns, core->forward_ns);
     }
