@@ -3,8 +3,7 @@
 // being the number of such groups of rows: neighbours read the same weights.
 #version 460
 #include "shaders/lib/lanes.glsl"
-
-PLM_ARGS(plm_matmul_args);
+#include "shaders/lib/matmul.glsl"
 
 uint first_row()
 {
@@ -18,17 +17,8 @@ uint first_panel()
 
 void plm_emit(uint pair, uint o, float sum)
 {
-    uint row = first_row() + pair % PLM_ROWS;
-    uint out_row = (first_panel() + pair / PLM_ROWS) * PLM_PANEL_ROWS + o;
-    if (row >= a.rows || out_row >= a.n_out)
-        return;
-    precise float y = sum;
-    if (a.bias != 0ul)
-        y = y + plm_f32_at(a.bias + uint64_t(out_row) * 4ul).v;
-    plm_f32_at dst = plm_f32_at(a.dst + (uint64_t(row) * a.ld_dst + out_row) * 4ul);
-    if (a.add != 0u)
-        y = y + dst.v;
-    dst.v = y;
+    plm_matmul_store(first_row() + pair % PLM_ROWS,
+                     (first_panel() + pair / PLM_ROWS) * PLM_PANEL_ROWS + o, sum);
 }
 
 void main()

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul for many rows, bit-equal to matmul_lanes.comp: an invocation takes a tile of the 4 rows of
-// a quad in PLM_PANELS panels x PLM_ROWS rows of activations, and walks all 32 lanes itself. It
-// visits them in bit-reversed order, so that sums of lanes can be added in the class's pairs as soon
-// as both are there, like carries of a binary counter: five partial sums per output wait at most.
+// a quad in PLM_PANELS panels x PLM_ROWS rows of activations, and walks all 32 lanes itself.
 //
 // A workgroup is WIDTH invocations: GROUPS groups of rows beside each other, WIDTH / GROUPS quads.
 // With several groups, activations are staged in shared memory, which all quads read; with one
 // there is nothing to share, no barrier either, and drivers for the CPU are fastest so.
 #version 460
+#include "shaders/lib/matmul.glsl"
 #include "shaders/lib/quad.glsl"
 
 layout(constant_id = 0) const uint PLM_ROWS = 1u;
@@ -16,9 +15,9 @@ layout(constant_id = 2) const uint GROUPS = 1u;
 layout(constant_id = 3) const uint WIDTH = 32u;
 layout(local_size_x_id = 3) in;
 
-PLM_ARGS(plm_matmul_args);
+const uint PLM_SUMS = PLM_PANELS * PLM_ROWS;
+#include "shaders/lib/carry.glsl"
 
-const uint PAIRS = PLM_PANELS * PLM_ROWS;
 const uint TILE_ROWS = GROUPS * PLM_ROWS;
 const uint TILE_PANELS = WIDTH / GROUPS / 4u * PLM_PANELS;
 
@@ -102,7 +101,7 @@ plm_record record_of(uint block, uint row)
 
 #if PLM_W_BLOCK != 1
 // Adds block b, which is the block-th of those staged.
-void add_block(uint b, uint block, inout vec4 acc[PAIRS])
+void add_block(uint b, uint block, inout vec4 acc[PLM_SUMS])
 {
     plm_quad w[PLM_PANELS];
     plm_quad_scales s[PLM_PANELS];
@@ -148,7 +147,7 @@ PLM_FMA(f16vec4)
 #define NUMBER float
 #endif
 
-void add_four(uint b, uint block, uint g, inout SUM sum[PAIRS])
+void add_four(uint b, uint block, uint g, inout SUM sum[PLM_SUMS])
 {
     vec4 x[PLM_ROWS];
     [[unroll]] for (uint r = 0u; r < PLM_ROWS; r++)
@@ -167,16 +166,16 @@ void add_four(uint b, uint block, uint g, inout SUM sum[PAIRS])
     }
 }
 
-void add_block(uint b, uint block, inout vec4 acc[PAIRS])
+void add_block(uint b, uint block, inout vec4 acc[PLM_SUMS])
 {
     const uint n = min(8u, (a.n_in - b * 32u + 3u) / 4u);
 #if defined(PLM_MATH_F16)
-    f16vec4 sum[PAIRS];
-    [[unroll]] for (uint i = 0u; i < PAIRS; i++)
+    f16vec4 sum[PLM_SUMS];
+    [[unroll]] for (uint i = 0u; i < PLM_SUMS; i++)
         sum[i] = f16vec4(0.0);
     for (uint g = 0u; g < n; g++)
         add_four(b, block, g, sum);
-    [[unroll]] for (uint i = 0u; i < PAIRS; i++) {
+    [[unroll]] for (uint i = 0u; i < PLM_SUMS; i++) {
         precise vec4 s = acc[i] + vec4(sum[i]);
         acc[i] = s;
     }
@@ -188,13 +187,13 @@ void add_block(uint b, uint block, inout vec4 acc[PAIRS])
 #endif
 
 // The products of this invocation's tile.
-void products(out vec4 acc[PAIRS])
+void products(out vec4 acc[PLM_SUMS])
 {
-    vec4 waiting[5][PAIRS];
+    vec4 waiting[5][PLM_SUMS];
     const uint n_blocks = (a.n_in + 31u) / 32u;
     for (uint i = 0u; i < 32u; i++) {
-        const uint lane = bitfieldReverse(i) >> 27;
-        [[unroll]] for (uint p = 0u; p < PAIRS; p++)
+        const uint lane = plm_lane(i);
+        [[unroll]] for (uint p = 0u; p < PLM_SUMS; p++)
             acc[p] = vec4(0.0);
         for (uint b = lane; b < n_blocks; b += 32u * STAGED) {
             const uint n = min(STAGED, (n_blocks - b + 31u) / 32u);
@@ -203,31 +202,8 @@ void products(out vec4 acc[PAIRS])
             for (uint k = 0u; k < n; k++)
                 add_block(b + k * 32u, k, acc);
         }
-        [[unroll]] for (uint k = 0u; k < 5u; k++) {
-            if ((i >> k & 1u) == 0u) {
-                [[unroll]] for (uint p = 0u; p < PAIRS; p++)
-                    waiting[k][p] = acc[p];
-                break;
-            }
-            [[unroll]] for (uint p = 0u; p < PAIRS; p++) {
-                precise vec4 sum = waiting[k][p] + acc[p];
-                acc[p] = sum;
-            }
-        }
+        plm_carry(i, waiting, acc);
     }
-}
-
-void store(uint row, uint out_row, float sum)
-{
-    if (row >= a.rows || out_row >= a.n_out)
-        return;
-    precise float y = sum;
-    if (a.bias != 0ul)
-        y = y + plm_f32_at(a.bias + uint64_t(out_row) * 4ul).v;
-    plm_f32_at dst = plm_f32_at(a.dst + (uint64_t(row) * a.ld_dst + out_row) * 4ul);
-    if (a.add != 0u)
-        y = y + dst.v;
-    dst.v = y;
 }
 
 void main()
@@ -253,12 +229,12 @@ void main()
         panel_at[p] = plm_quad_of(panel, quad % 4u, a.n_in);
 #endif
     }
-    vec4 acc[PAIRS];
+    vec4 acc[PLM_SUMS];
     products(acc);
     [[unroll]] for (uint p = 0u; p < PLM_PANELS; p++) {
         [[unroll]] for (uint r = 0u; r < PLM_ROWS; r++)
             [[unroll]] for (uint c = 0u; c < 4u; c++)
-                store(first_row + tile_row(r), tile_panel(p) * PLM_PANEL_ROWS + quad % 4u * 4u + c,
+                plm_matmul_store(first_row + tile_row(r), tile_panel(p) * PLM_PANEL_ROWS + quad % 4u * 4u + c,
                       acc[p * PLM_ROWS + r][c]);
     }
 }
