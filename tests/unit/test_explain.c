@@ -66,6 +66,55 @@ static void save_shape(enum gguf_mix mix)
     ck_assert(gguf_shape_save(&gguf_shapes[0], mix, path));
 }
 
+// Layers 0 to 31 of the object; fewest and most dispatches.
+static void layer_range(json_object *object, int64_t *ret_least, int64_t *ret_most)
+{
+    json_object *parts = member(object, "parts");
+    ck_assert_uint_eq(json_object_array_length(parts), 34);
+    *ret_least = INT64_MAX;
+    *ret_most = 0;
+    for (size_t i = 1; i <= 32; i++) {
+        char name[32];
+        json_object *part = json_object_array_get_idx(parts, i);
+        snprintf(name, sizeof(name), "layer %zu", i - 1);
+        ck_assert_str_eq(json_object_get_string(member(part, "part")), name);
+        const int64_t n = number(part, "dispatches");
+        *ret_least = n < *ret_least ? n : *ret_least;
+        *ret_most = n > *ret_most ? n : *ret_most;
+    }
+}
+
+// norm, q and k and v, attention in two, output, norm, gate and up, down.
+START_TEST(a_layer_of_one_type_takes_eight_dispatches)
+{
+    int64_t least, most;
+    save_shape(_i == 0 ? GGUF_MIX_Q4_K : GGUF_MIX_Q8_0);
+    json_object *object = explain(path, "vulkan", 1024);
+    layer_range(object, &least, &most);
+    ck_assert_int_le(most, 8);
+    ck_assert_int_eq(least, most);
+    // Each needs what the one before wrote, and no more than that.
+    json_object *layer = json_object_array_get_idx(member(object, "parts"), 2);
+    ck_assert_int_eq(number(layer, "barriers"), number(layer, "dispatches"));
+    json_object_put(object);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(a_layer_of_mixed_types_takes_at_most_ten)
+{
+    int64_t least, most;
+    save_shape(GGUF_MIX_Q4_K_M);
+    json_object *object = explain(path, "vulkan", 1024);
+    layer_range(object, &least, &most);
+    ck_assert_int_le(least, 8);
+    ck_assert_int_gt(most, least); // where attn_v has more bits
+    ck_assert_int_le(most, 10);
+    json_object_put(object);
+    unlink(path);
+}
+END_TEST
+
 // A step reads every weight once, but for the embedding, of which it reads a row; and K and V of
 // the context, in blocks.
 START_TEST(a_step_reads_the_model_and_the_cache)
@@ -336,6 +385,8 @@ int main(void)
     Suite *suite = suite_create("explain");
     TCase *tc = tcase_create("explain");
     tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, a_layer_of_one_type_takes_eight_dispatches, 0, 2);
+    tcase_add_test(tc, a_layer_of_mixed_types_takes_at_most_ten);
     tcase_add_test(tc, a_step_reads_the_model_and_the_cache);
     tcase_add_test(tc, parts_and_ops_add_up);
     tcase_add_test(tc, products_read_weights_and_rows);
