@@ -255,6 +255,8 @@ int plm_vk_timeline_create(struct plm_backend_device *dev, VkSemaphore *ret);
 // PLM_OK, TIMEOUT, LOST; timeout_ns < 0: no limit.
 int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value,
                          int64_t timeout_ns);
+// Waits for all that was submitted, but not for ever: a device that does not end it is lost.
+void plm_vk_settle(struct plm_backend_device *dev);
 
 // ---- memory.c ----
 
@@ -299,8 +301,9 @@ int plm_vk_staging_create(struct plm_backend_device *dev, struct plm_vk_staging 
 void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_staging *staging);
 // Gives back the load ring for good (empty_cache); returns its bytes.
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev);
-// Before a slab is freed: waits for the copies that travel, and drops those into it that wait for a
-// submit.
+// Waits for the copies that travel: PLM_OK, TIMEOUT, LOST.
+int plm_vk_staging_settle(struct plm_backend_device *dev, int64_t timeout_ns);
+// Before a slab is freed: drops those copies into it that wait for a submit.
 void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64_t bytes);
 int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
 int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);

@@ -266,6 +266,8 @@ void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab)
     struct plm_vk_slab *own = slab->impl;
     struct plm_vk_slabs *slabs = &dev->slabs;
     plm_vk_staging_forget(dev, own->memory.addr, own->memory.taken);
+    // No step in flight uses the slab, but a copy may, and a step that was given up as hung.
+    plm_vk_settle(dev);
     const size_t above = slab_above(slabs, own->memory.addr);
     memmove(&slabs->at[above - 1], &slabs->at[above], (slabs->n - above) * sizeof(slabs->at[0]));
     slabs->n--;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,15 +59,55 @@ int plm_vk_timeline_create(struct plm_backend_device *dev, VkSemaphore *ret)
     return plm_vk_status(dev, dev->vk->CreateSemaphore(dev->handle, &info, NULL, ret));
 }
 
-int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value,
-                         int64_t timeout_ns)
+// A wait looks at the counter for so long before it blocks: blocking costs 20 us more than looking
+// (35 and 14 us for an empty list on an H100), so beyond a few times that it no longer shows.
+#define POLL_NS INT64_C(100000)
+
+// PLM_OK: the timeline has the value. TIMEOUT: not yet.
+static int look(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value)
+{
+    uint64_t now;
+    int r = plm_vk_status(dev, dev->vk->GetSemaphoreCounterValue(dev->handle, timeline, &now));
+    return r != PLM_OK || now >= value ? r : PLM_ERR_TIMEOUT;
+}
+
+static int block(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value,
+                 int64_t timeout_ns)
 {
     const VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
                                       .pSemaphores = &timeline,
                                       .pValues = &value};
-    const uint64_t limit = timeout_ns < 0 ? UINT64_MAX : (uint64_t)timeout_ns;
-    return plm_vk_status(dev, dev->vk->WaitSemaphores(dev->handle, &info, limit));
+    int r = plm_vk_status(dev, dev->vk->WaitSemaphores(dev->handle, &info, (uint64_t)timeout_ns));
+    // A lost device may end a wait as if all were well; the counter tells.
+    return r == PLM_OK ? look(dev, timeline, value) : r;
+}
+
+int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value,
+                         int64_t timeout_ns)
+{
+    if (atomic_load(&dev->lost))
+        return PLM_ERR_LOST;
+    const int64_t limit = timeout_ns < 0 ? INT64_MAX : timeout_ns;
+    // A driver on the CPU needs the core that would look.
+    const bool polls = dev->physical.type != VK_PHYSICAL_DEVICE_TYPE_CPU;
+    const int64_t poll_until = plm_now(dev->clock) + plm_min_i64(POLL_NS, limit);
+    int r = look(dev, timeline, value);
+    while (r == PLM_ERR_TIMEOUT && polls && plm_now(dev->clock) < poll_until)
+        r = look(dev, timeline, value);
+    return r == PLM_ERR_TIMEOUT ? block(dev, timeline, value, limit) : r;
+}
+
+// Longer than any step or copy that is still wanted; a device that needs more hangs.
+#define SETTLE_NS INT64_C(10000000000)
+
+void plm_vk_settle(struct plm_backend_device *dev)
+{
+    int r = plm_vk_timeline_wait(dev, dev->timeline, dev->value, SETTLE_NS);
+    if (r == PLM_OK && dev->staging != NULL)
+        r = plm_vk_staging_settle(dev, SETTLE_NS);
+    if (r == PLM_ERR_TIMEOUT)
+        atomic_store(&dev->lost, true);
 }
 
 // ---- the device ----
@@ -290,8 +329,10 @@ void plm_vk_close(struct plm_backend_device *dev)
     if (dev == NULL)
         return;
     if (dev->handle != VK_NULL_HANDLE) {
-        // Of a lost device it fails at once, and what ran no longer runs.
-        if (dev->vk->DeviceWaitIdle != NULL)
+        // Of a lost device nothing runs any more, and one that hangs would be waited for in vain.
+        if (dev->timeline != VK_NULL_HANDLE)
+            plm_vk_settle(dev);
+        if (dev->vk->DeviceWaitIdle != NULL && !atomic_load(&dev->lost))
             dev->vk->DeviceWaitIdle(dev->handle);
         plm_vk_list_destroy(dev, dev->list);
         plm_vk_pipelines_destroy(dev, dev->pipelines);

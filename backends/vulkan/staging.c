@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/vulkan/impl.h"
@@ -131,14 +130,9 @@ void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_stagin
     plm_free(dev->host, s);
 }
 
-// Longer than any copy; a device that needs more hangs, and then nothing is safe to free.
-#define SETTLE_NS INT64_C(10000000000)
-
-// Waits for the copies that travel.
-static void settle(struct plm_backend_device *dev)
+int plm_vk_staging_settle(struct plm_backend_device *dev, int64_t timeout_ns)
 {
-    if (!atomic_load(&dev->lost))
-        plm_vk_timeline_wait(dev, dev->staging->timeline, dev->staging->value, SETTLE_NS);
+    return plm_vk_timeline_wait(dev, dev->staging->timeline, dev->staging->value, timeout_ns);
 }
 
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev)
@@ -146,7 +140,7 @@ uint64_t plm_vk_staging_trim(struct plm_backend_device *dev)
     struct plm_vk_staging *s = dev->staging;
     if (s == NULL || s->load.n == 0)
         return 0;
-    settle(dev);
+    plm_vk_settle(dev);
     const uint64_t bytes = s->load.memory.taken;
     ring_destroy(dev, &s->load);
     return bytes;
@@ -340,7 +334,6 @@ void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64
         s->n = kept;
         s->recorded = false;
     }
-    settle(dev);
 }
 
 // ---- copies ----

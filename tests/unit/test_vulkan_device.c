@@ -246,6 +246,57 @@ START_TEST(host_memory_is_imported)
 }
 END_TEST
 
+static VkResult no_end(VkDevice handle, const VkSemaphoreWaitInfo *info, uint64_t timeout)
+{
+    (void)handle, (void)info, (void)timeout;
+    return VK_TIMEOUT;
+}
+
+static VkResult stands_still(VkDevice handle, VkSemaphore semaphore, uint64_t *value)
+{
+    (void)handle, (void)semaphore;
+    *value = 0;
+    return VK_SUCCESS;
+}
+
+static VkResult never_idle(VkDevice handle)
+{
+    (void)handle;
+    ck_abort_msg("a hanging device is waited for");
+    return VK_SUCCESS;
+}
+
+// A device that does not end what it runs is given up once, not at every slab, and closes.
+START_TEST(a_hanging_device_is_given_up)
+{
+    host = plm_host_create(0);
+    struct plm_backend_device *dev;
+    struct plm_vk_opts how;
+    ck_assert_int_eq(plm_vk_opts_parse("0,host_visible=off", &how, NULL), PLM_OK);
+    const struct plm_device_opts opts = {
+        .host = host, .clock = plm_clock_system(), .max_dispatches = 64, .backend_opts = &how};
+    ck_assert_int_eq(plm_vulkan_backend.open(&opts, &dev, NULL), PLM_OK);
+    struct plm_slab slab;
+    uint64_t value;
+    uint32_t word = 1;
+    ck_assert_int_eq(plm_vk_alloc(dev, PLM_SLAB_DEVICE, MIB, NULL, &slab), PLM_OK);
+    ck_assert_int_eq(plm_vk_copy_in(dev, slab.addr, &word, 4), PLM_OK);
+    ck_assert_int_eq(plm_vk_submit(dev, &value), PLM_OK);
+    ck_assert_int_eq(plm_vk_wait(dev, value, -1), PLM_OK);
+    dev->vk->WaitSemaphores = no_end;
+    dev->vk->GetSemaphoreCounterValue = stands_still;
+    ck_assert_int_eq(plm_vk_wait(dev, value, 1000), PLM_ERR_TIMEOUT);
+    ck_assert_int_eq(plm_vulkan_backend.status(dev), PLM_OK); // whoever waits decides
+    plm_vk_free(dev, &slab);
+    ck_assert_int_eq(plm_vulkan_backend.status(dev), PLM_ERR_LOST);
+    ck_assert_int_eq(plm_vk_wait(dev, value, -1), PLM_ERR_LOST);
+    ck_assert_uint_eq(dev->slabs.n, 0);
+    dev->vk->DeviceWaitIdle = never_idle;
+    plm_vulkan_backend.close(dev);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 static char label[80];
 
 static void catch_label(VkQueue queue, const VkDebugUtilsLabelEXT *info)
@@ -374,6 +425,7 @@ int main(void)
     tcase_add_loop_test(tc, copies_stand_between_the_lists_around_them, 0, IDS);
     tcase_add_loop_test(tc, slabs_are_counted_and_bounded, 0, IDS);
     tcase_add_test(tc, host_memory_is_imported);
+    tcase_add_test(tc, a_hanging_device_is_given_up);
     tcase_add_test(tc, the_queue_is_labelled);
     tcase_add_test(tc, the_heap_ends);
     tcase_add_loop_test(tc, a_lost_device_opens_again, 0, IDS);
