@@ -1,47 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver says of KHR cooperative matrices. The extension is younger than the headers of
-// Debian 12, so that its few structs stand here where the headers lack them.
+#include "backends/vulkan/coopmat.h"
+
 #include <string.h>
 
 #include "backends/vulkan/impl.h"
 #include "backends/vulkan/shaders.h"
-
-#ifndef VK_KHR_cooperative_matrix
-#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR                          \
-    ((VkStructureType)1000506000)
-#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR ((VkStructureType)1000506001)
-
-typedef enum VkComponentTypeKHR {
-    VK_COMPONENT_TYPE_FLOAT16_KHR = 0,
-    VK_COMPONENT_TYPE_FLOAT32_KHR = 1,
-    VK_COMPONENT_TYPE_SINT8_KHR = 3,
-    VK_COMPONENT_TYPE_SINT32_KHR = 5,
-    VK_COMPONENT_TYPE_MAX_ENUM_KHR = 0x7FFFFFFF
-} VkComponentTypeKHR;
-
-typedef enum VkScopeKHR {
-    VK_SCOPE_SUBGROUP_KHR = 3,
-    VK_SCOPE_MAX_ENUM_KHR = 0x7FFFFFFF
-} VkScopeKHR;
-
-typedef struct VkCooperativeMatrixPropertiesKHR {
-    VkStructureType sType;
-    void *pNext;
-    uint32_t MSize;
-    uint32_t NSize;
-    uint32_t KSize;
-    VkComponentTypeKHR AType;
-    VkComponentTypeKHR BType;
-    VkComponentTypeKHR CType;
-    VkComponentTypeKHR ResultType;
-    VkBool32 saturatingAccumulation;
-    VkScopeKHR scope;
-} VkCooperativeMatrixPropertiesKHR;
-
-typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(
-    VkPhysicalDevice physicalDevice, uint32_t *pPropertyCount,
-    VkCooperativeMatrixPropertiesKHR *pProperties);
-#endif
 
 // Drivers list some dozens of shapes; the plain ones are among the first.
 #define SHAPES 128

@@ -137,21 +137,6 @@ struct plm_vk_opts {
 void plm_vk_opts_defaults(struct plm_vk_opts *ret);
 int plm_vk_opts_parse(const char *text, struct plm_vk_opts *ret, struct plm_error *err);
 
-// ---- coopmat.c ----
-
-#define PLM_VK_COOPMAT_EXTENSION "VK_KHR_cooperative_matrix"
-#define PLM_VK_COOPMAT           (PLM_VK_NEEDS_COOPMAT_S8 | PLM_VK_NEEDS_COOPMAT_F16)
-
-// VkPhysicalDeviceCooperativeMatrixFeaturesKHR, which older headers lack.
-struct plm_vk_coopmat_features {
-    VkStructureType sType;
-    void *pNext;
-    VkBool32 matrix, robust_access;
-};
-void plm_vk_coopmat_features_init(struct plm_vk_coopmat_features *ret);
-// Those of PLM_VK_COOPMAT whose shapes a device with the extension lists.
-uint32_t plm_vk_coopmat_needs_met(const struct plm_vk_instance *instance, VkPhysicalDevice device);
-
 // ---- memory types (types.c) ----
 
 // Memory types by role.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/vulkan/coopmat.h"
 #include "backends/vulkan/impl.h"
 #include "backends/vulkan/shaders.h"
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/vulkan/coopmat.h"
 #include "backends/vulkan/impl.h"
+#include "backends/vulkan/shaders.h"
 
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
@@ -239,6 +241,83 @@ START_TEST(types_that_buffers_may_not_use_are_passed_over)
 }
 END_TEST
 
+// ---- cooperative matrices ----
+
+#define S8  VK_COMPONENT_TYPE_SINT8_KHR
+#define S32 VK_COMPONENT_TYPE_SINT32_KHR
+#define F16 VK_COMPONENT_TYPE_FLOAT16_KHR
+#define F32 VK_COMPONENT_TYPE_FLOAT32_KHR
+
+static VkCooperativeMatrixPropertiesKHR driver_shapes[8];
+static uint32_t n_driver_shapes;
+static bool driver_has_matrix, driver_has_list;
+
+static VkResult VKAPI_CALL list_shapes(VkPhysicalDevice device, uint32_t *n,
+                                       VkCooperativeMatrixPropertiesKHR *out)
+{
+    (void)device;
+    for (uint32_t i = 0; i < n_driver_shapes; i++) {
+        ck_assert_int_eq(out[i].sType, VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR);
+        out[i] = driver_shapes[i];
+    }
+    *n = n_driver_shapes;
+    return VK_SUCCESS;
+}
+
+static PFN_vkVoidFunction VKAPI_CALL find_function(VkInstance instance, const char *name)
+{
+    (void)instance;
+    ck_assert_str_eq(name, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    return driver_has_list ? (PFN_vkVoidFunction)list_shapes : NULL;
+}
+
+static void VKAPI_CALL give_features(VkPhysicalDevice device, VkPhysicalDeviceFeatures2 *features)
+{
+    (void)device;
+    struct plm_vk_coopmat_features *matrix = features->pNext;
+    ck_assert_int_eq(matrix->sType, 1000506000);
+    matrix->matrix = driver_has_matrix;
+}
+
+static uint32_t met(uint32_t n, const VkCooperativeMatrixPropertiesKHR *listed)
+{
+    const struct plm_vk_instance instance = {
+        .vk = {.GetInstanceProcAddr = find_function, .GetPhysicalDeviceFeatures2 = give_features}};
+    memcpy(driver_shapes, listed, n * sizeof(*listed));
+    n_driver_shapes = n;
+    return plm_vk_coopmat_needs_met(&instance, VK_NULL_HANDLE);
+}
+
+#define SHAPE(m, n, k, in, out, saturates, scope_)                                                 \
+    {                                                                                              \
+        .MSize = m, .NSize = n, .KSize = k, .AType = in, .BType = in, .CType = out,                \
+        .ResultType = out, .saturatingAccumulation = saturates, .scope = scope_                    \
+    }
+
+START_TEST(only_listed_shapes_are_used)
+{
+    const VkCooperativeMatrixPropertiesKHR both[] = {
+        SHAPE(16, 8, 32, S8, S32, 0, VK_SCOPE_SUBGROUP_KHR),
+        SHAPE(16, 16, 16, F16, F32, 0, VK_SCOPE_SUBGROUP_KHR),
+        SHAPE(16, 16, 32, S8, S32, 0, VK_SCOPE_SUBGROUP_KHR)};
+    const VkCooperativeMatrixPropertiesKHR other[] = {
+        SHAPE(16, 16, 16, S8, S32, 0, VK_SCOPE_SUBGROUP_KHR),
+        SHAPE(16, 16, 32, S8, S32, 1, VK_SCOPE_SUBGROUP_KHR),
+        SHAPE(16, 16, 16, F16, F16, 0, VK_SCOPE_SUBGROUP_KHR),
+        SHAPE(16, 16, 32, S8, S32, 0, (VkScopeKHR)2)}; // of a workgroup
+    driver_has_matrix = driver_has_list = true;
+    ck_assert_uint_eq(met(3, both), PLM_VK_COOPMAT);
+    ck_assert_uint_eq(met(2, both), PLM_VK_NEEDS_COOPMAT_F16);
+    ck_assert_uint_eq(met(4, other), 0);
+    ck_assert_uint_eq(met(0, both), 0);
+    driver_has_list = false;
+    ck_assert_uint_eq(met(3, both), 0);
+    driver_has_list = true;
+    driver_has_matrix = false;
+    ck_assert_uint_eq(met(3, both), 0);
+}
+END_TEST
+
 // ---- readings ----
 
 START_TEST(readings_are_bounded_by_what_can_be)
@@ -317,6 +396,7 @@ int main(void)
     tcase_add_test(tc, a_missing_loader_is_named);
     tcase_add_loop_test(tc, slabs_lie_on_the_large_heap, 0, sizeof(layouts) / sizeof(layouts[0]));
     tcase_add_test(tc, types_that_buffers_may_not_use_are_passed_over);
+    tcase_add_test(tc, only_listed_shapes_are_used);
     tcase_add_test(tc, readings_are_bounded_by_what_can_be);
     tcase_add_test(tc, a_device_in_host_memory_has_no_more_than_the_host);
     Suite *suite = suite_create("vulkan_pure");
