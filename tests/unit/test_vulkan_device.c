@@ -183,7 +183,9 @@ START_TEST(slabs_are_counted_and_bounded)
     plm_device_free(device, &slab);
     ck_assert_int_eq(plm_device_query_free(device, &after), PLM_OK);
     ck_assert_uint_ge(after.free_bytes, during.free_bytes + 60 * MIB);
+#ifndef __SANITIZE_ADDRESS__ // which keeps what a CPU driver freed, to catch whoever uses it
     ck_assert_uint_le(after.process_use_bytes, during.process_use_bytes - 60 * MIB);
+#endif
     ck_assert_int_eq(plm_device_alloc(device, PLM_SLAB_DEVICE, caps->max_slab_bytes + 1, &none),
                      PLM_ERR_TOO_LARGE);
     struct plm_slab pinned;
