@@ -57,8 +57,7 @@ int main(void)
         (PFN_vkBindBufferMemory)c.GetDeviceProcAddr(c.device, "vkBindBufferMemory");
     if (bind == NULL || make_buffer(&c, BYTES, &buffer) != VK_SUCCESS ||
         client_allocate(&c, BYTES * 64, 0, &memory) != VK_SUCCESS ||
-        bind(c.device, buffer, memory, 0) != VK_SUCCESS ||
-        record_hazard(&c, buffer) != VK_SUCCESS)
+        bind(c.device, buffer, memory, 0) != VK_SUCCESS || record_hazard(&c, buffer) != VK_SUCCESS)
         return fail("recording the hazard");
     c.DestroyBuffer(c.device, buffer, NULL);
     c.FreeMemory(c.device, memory, NULL);

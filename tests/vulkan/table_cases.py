@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fault table: the real server on Vulkan, a fault at each place, and what became of it. Each row has
+an outcome that is checked: the start fails with words that name what is wrong, or every request is
+answered with the text of an undisturbed run. The table is printed at the end; README.md keeps it."""
+import time
+
+from faulty import DISCRETE, PROMPTS, FaultyServer, Load, complete, need_vulkan
+from harness import case, check, main, same, wait_until
+
+ROWS = []
+WANT = []  # the texts of an undisturbed run
+
+
+def row(fault, place, outcome):
+    ROWS.append((fault, place, outcome))
+
+
+def want():
+    """The texts that every run must give: those of a server without the layer."""
+    if not WANT:
+        with FaultyServer(layers="") as server:
+            WANT.extend(Load(server).texts())
+        check(all(isinstance(text, str) and text for text in WANT), WANT)
+    return WANT
+
+
+def answered(server, load):
+    """All streams have the undisturbed text, and the server goes on."""
+    same(load.texts(), want())
+    same(complete(server, PROMPTS[0]), (200, want()[0]))
+    same(server.get("/health")[0], 200)
+    same(server.counters()["misuses"], 0)
+
+
+# ---- at the start ----
+
+def refused(server, words):
+    """The start failed: returns its last line, which has all the words, and nothing was left behind."""
+    same(server.process.wait(30), 1)
+    last = server.text().strip().split("\n")[-1]
+    check(last.startswith("plimsoll serve: "), server.text())
+    for word in words:
+        check(word in last, f"no '{word}' in: {last}")
+    counters = server.counters()
+    same(counters["live_bytes"] + counters["memory_leaked"] + counters["misuses"], 0)
+    for kind in ("instances", "devices", "buffers", "pipelines", "command_pools", "semaphores"):
+        same((kind, counters[kind + "_destroyed"]), (kind, counters[kind + "_created"]))
+    return last.removeprefix("plimsoll serve: ")
+
+
+def start(fault, place, rules, *words, either=False):
+    """A start under rules: with words it must fail and say them, else serve the undisturbed texts. either:
+    it may do both; returns whether a rule struck."""
+    server = FaultyServer(rules=rules, wait=False)
+    try:
+        wait_until(lambda: server.process.poll() is not None or "READY: " in server.text(), "an outcome",
+                   240)
+        starts = "READY: " in server.text()
+        check(either or starts != bool(words), f"{rules}: {server.text()}")
+        struck = server.counters()["faults"] > 0
+        if not starts:
+            row(fault, place, "fails: " + refused(server, words))
+            return struck
+        server.wait()
+        check(either or struck, f"{rules}: nothing was struck")
+        answered(server, Load(server))
+        same(server.stop(), 0)
+        if struck:
+            row(fault, place, "starts; same texts")
+        return struck
+    finally:
+        server.stop()
+        server.close()
+
+
+@case
+def devices_that_can_not_be_used():
+    start("driver of Vulkan 1.2", "open", "api 1.2", "1.3", "1.2")
+    start("no shaderInt64", "open", "hide feature shaderInt64", "shaderInt64")
+    start("no bufferDeviceAddress, no timelineSemaphore", "open",
+          "hide feature bufferDeviceAddress; hide feature timelineSemaphore", "bufferDeviceAddress",
+          "timelineSemaphore")
+    start("no queue that computes", "open", "hide compute", "compute")
+    start("no driver", "open", "fail instance no-driver times=all", "driver")
+    start("no device", "open", "hide devices", "driver")
+
+
+@case
+def no_room_at_the_start():
+    start("64 MiB free of 512", "foresight", f"{DISCRETE}; heap 0 neighbour=448MiB", "missing", "64MiB")
+    start("a device of 64 MiB", "foresight", "heap 0 size=64MiB", "missing", "64MiB")
+    start("no host memory", "instance", "fail instance oom-host times=all", "host memory")
+    start("OUT_OF_DEVICE_MEMORY", "a kernel", f"{DISCRETE}; fail pipeline oom-device nth=5",
+          "could not make the kernel")
+    start("OUT_OF_DEVICE_MEMORY from here on", "allocation 6", f"{DISCRETE}; fail allocate oom-device nth=6 times=all",
+          "KV blocks")
+    start("OUT_OF_DEVICE_MEMORY", "a submit of the proof", f"{DISCRETE}; fail submit oom-device nth=40")
+    start("DEVICE_LOST", "a submit of the proof", f"{DISCRETE}; fail submit lost nth=40")
+
+
+@case
+def each_allocation_of_the_start_fails_once():
+    # The rings, the weights, the warm-up's scratch, the workspace, the probe's pool, the KV cache, ballast.
+    nth = 1
+    while start("OUT_OF_DEVICE_MEMORY once", f"allocation {nth}",
+                f"{DISCRETE}; fail allocate oom-device nth={nth}", "m", either=True):
+        check(ROWS[-1][2].startswith("starts") or
+              any(word in ROWS[-1][2] for word in ("memory", "room", "the weights take")), ROWS[-1])
+        nth += 1
+    check(nth > 6, f"the start took {nth} allocations")
+
+
+# ---- while it serves ----
+
+def serve(fault, place, rules, *metrics, view="", args=()):
+    """A fault under four streams. Each metric must have risen; every text is the undisturbed one."""
+    with FaultyServer(*args, rules=view) as server:
+        before = [server.metric("plimsoll:" + name) for name in metrics]
+        struck = server.counters()["faults"]
+        load = Load(server)
+        server.say(rules)
+        answered(server, load)
+        check(server.counters()["faults"] > struck, f"{rules}: nothing was struck")
+        check(server.counters()["bad_rules"] == 0, server.text())
+        said = []
+        for name, old in zip(metrics, before):
+            new = server.metric("plimsoll:" + name) - old
+            check(new > 0, f"{rules}: {name} did not rise:\n{server.text()}")
+            said.append(f"{name.removesuffix('_total')} {new:.0f}")
+        row(fault, place, "all answered, same texts" + (": " + ", ".join(said) if said else ""))
+
+
+@case
+def a_submit_without_room():
+    for view, card in (("", "CPU"), (DISCRETE, "card")):
+        serve("OUT_OF_DEVICE_MEMORY once", f"submit ({card})", "fail submit oom-device",
+              "step_resubmits_total", view=view)
+        serve("OUT_OF_DEVICE_MEMORY 5 times", f"submit ({card})", "fail submit oom-device times=5",
+              "step_resubmits_total", view=view)
+    serve("OUT_OF_HOST_MEMORY once", "submit", "fail submit oom-host", "step_resubmits_total")
+    serve("OUT_OF_DEVICE_MEMORY once", "recording", "fail record oom-device", "step_resubmits_total")
+
+
+@case
+def a_device_that_is_lost():
+    lost = ("device_losses_total", "device_reopened_total")
+    serve("DEVICE_LOST", "submit (CPU)", "fail submit lost", *lost)
+    serve("DEVICE_LOST", "submit (card)", "fail submit lost", *lost, view=DISCRETE)
+    serve("DEVICE_LOST", "wait", "fail wait lost", *lost)
+    serve("DEVICE_LOST, and again on its way back", "submit", "fail submit lost; fail submit lost nth=20",
+          *lost)
+    serve("an unknown error", "submit", "fail submit unknown", *lost)
+
+
+@case
+def a_device_that_comes_back_late():
+    lost = ("device_losses_total", "device_reopened_total")
+    serve("lost, and gone for 1 s", "submit", "fail submit lost then=gone then-ms=1000", *lost)
+    serve("lost, and broken for 1 s", "submit", "fail submit lost then=broken then-ms=1000", *lost)
+    serve("lost, another answers for 1 s", "submit", "fail submit lost then=other then-ms=1000", *lost)
+    serve("lost, no room for a kernel at first", "reopen",
+          "fail submit lost; fail pipeline oom-device nth=3", *lost)
+    serve("lost, no room for a slab at first", "reopen",
+          "fail submit lost; fail allocate oom-device nth=2", *lost)
+
+
+@case
+def a_step_that_hangs():
+    # Longer than any step on a machine that is busy; a hang is told after twice that.
+    watchdog = ("--watchdog-ms", "2500")
+    serve("a step hangs for 8 s", "submit", "fail submit hang ms=8000", "device_losses_total",
+          "device_reopened_total", args=watchdog)
+    serve("a step is late by 300 ms", "submit", "fail submit hang ms=300", args=watchdog)
+
+
+@case
+def a_device_that_does_not_come_back():
+    with FaultyServer() as server:
+        load = Load(server)
+        server.say("fail submit lost then=gone")
+        wait_until(lambda: server.metric("plimsoll:device_losses_total") > 0, "a loss")
+        time.sleep(1)
+        same(server.get("/health")[0], 200)  # it is there, and tries
+        check("does not come back yet" in server.text(), server.text())
+        server.process.terminate()
+        results = load.texts()
+        check(all(isinstance(r, (dict, str)) for r in results), results)
+        row("lost, and gone for ever", "submit", "tries for 2 minutes; a shutdown meanwhile ends at once")
+
+
+@case
+def a_device_that_is_lost_again_and_again():
+    with FaultyServer() as server:
+        load = Load(server, tokens=200)
+        for i in range(3):
+            server.say(f"fail submit lost tag=loss{i}")
+            wait_until(lambda: server.metric("plimsoll:device_losses_total") > i, f"loss {i + 1}", 60)
+            if i < 2:
+                wait_until(lambda: server.metric("plimsoll:device_reopened_total") > i, f"return {i + 1}", 60)
+        for result in load.texts():
+            check(isinstance(result, dict) and result["code"] == "backend_error", result)
+        status, error = complete(server, PROMPTS[0])
+        same(status, 503)
+        check("three times in a row" in server.text(), server.text())
+        row("DEVICE_LOST, three times in a row", "submit",
+            f"every request ends with backend_error, later ones with {error['code']}; it stops as told")
+
+
+@case
+def a_budget_that_drops():
+    # Room for so many that the KV cache has some slabs to give.
+    with FaultyServer("-np", "64", "--neighbours", "yield", "--monitor-ms", "50", rules=DISCRETE) as server:
+        blocks = server.memory()["devices"][0]["blocks"]["total"]
+        load = Load(server)
+        server.say("heap 0 neighbour=400MiB")
+        answered(server, load)
+        wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] < blocks, "blocks given back")
+        fewer = server.memory()["devices"][0]["blocks"]["total"]
+        server.say("")
+        wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] == blocks, "all blocks again", 60)
+        answered(server, Load(server))
+        row("a neighbour takes 400 of 512 MiB, then leaves", "serving",
+            f"KV blocks {blocks} -> {fewer} -> {blocks}; all answered, same texts")
+    for lie in ("zero", "max", "double", "stale"):
+        with FaultyServer("--monitor-ms", "50", rules=DISCRETE) as server:
+            load = Load(server)
+            server.say(f"budget {lie}")
+            answered(server, load)
+            time.sleep(0.3)
+            answered(server, Load(server))
+            row(f"the budget lies: {lie}", "serving", "all answered, same texts")
+
+
+def show():
+    widths = [max(len(row[i]) for row in ROWS) for i in range(2)]
+    print("\n| fault | place | outcome |\n|---|---|---|")
+    for fault, place, outcome in ROWS:
+        print(f"| {fault:{widths[0]}} | {place:{widths[1]}} | {outcome} |")
+
+
+need_vulkan()
+try:
+    main()
+finally:
+    if ROWS:
+        show()
