@@ -17,6 +17,9 @@
 #define WORDS 16384u
 // Output rows of a panel.
 #define PANEL 16u
+// Rows of activations that a product by lanes takes at once on a CPU: LLVM is busy for seconds with
+// the kernel for 8.
+#define FRUGAL_ROWS 2u
 // Heads times rows that a workgroup of attention takes.
 #define ATTENTION_LANES 8u
 
@@ -42,6 +45,7 @@ struct row {
     uint32_t n_spec;
     uint32_t constants[PLM_VK_SPEC_MAX]; // those that do not follow from the arguments
     uint32_t subgroup;                   // the size that it needs; 0: any
+    bool frugal;                         // for drivers on a CPU, and there instead of the others
 };
 
 // ---- grids ----
@@ -119,6 +123,22 @@ static uint64_t panels(uint64_t n_out)
 
 LANES_GRID(matmul, panels(a->n_out))
 
+// Products by tiles: spec is rows, panels, groups of rows, invocations (a quarter panel each).
+static struct plm_vk_grid tile_matmul(const void *args, const uint32_t *spec)
+{
+    const struct plm_matmul_args *a = args;
+    const uint64_t tile_panels = (uint64_t)spec[3] / spec[2] / 4 * spec[1];
+    return fold(plm_div_ceil(a->rows, spec[2] * spec[0]) *
+                plm_div_ceil(plm_div_ceil(a->n_out, PANEL), tile_panels));
+}
+
+static struct plm_vk_grid coopmat_matmul(const void *args, const uint32_t *spec)
+{
+    const struct plm_matmul_args *a = args;
+    (void)spec;
+    return fold(plm_div_ceil(a->rows, 32) * plm_div_ceil(a->n_out, 4 * PANEL));
+}
+
 // ---- the table ----
 
 // An op with a module of its name.
@@ -127,6 +147,16 @@ LANES_GRID(matmul, panels(a->n_out))
 #define LANES(NAME, name, math, P, A)                                                              \
     .op = PLM_OP_##NAME, .shader = #name "-lanes-" math, .typed = BY_WEIGHT, .grid = lanes_##name, \
     .spec = ROWS_FIRST, .n_spec = 3, .constants = {0, P, A}
+
+// A product by tiles of R rows and P panels, S groups of rows and W invocations.
+#define TILE(math, R, P, S, W)                                                                     \
+    .op = PLM_OP_MATMUL, .shader = "matmul-tile-" math, .typed = BY_WEIGHT, .grid = tile_matmul,   \
+    .n_spec = 4, .constants = {R, P, S, W}
+// On a CPU every component of a load costs alike and nothing is shared, so that tiles pay for one
+// row already; on a GPU, from more rows on than lanes take at once.
+#define CPU_ROW(math)  TILE(math, 1, 4, 1, 16), .max_rows = 1, .frugal = true
+#define CPU_ROWS(math) TILE(math, 2, 2, 1, 16), .min_rows = 2, .frugal = true
+#define MANY(math)     TILE(math, 4, 1, 8, 128), .min_rows = PLM_VK_FEW_ROWS + 1
 
 static const struct row table[] = {
     {PLAIN(GET_ROWS, get_rows), .typed = BY_WEIGHT},
@@ -147,6 +177,18 @@ static const struct row table[] = {
     {PLAIN(COPY, copy)},
     {PLAIN(VERIFY, verify)},
 
+    {CPU_ROW("dot"), .acts = Q8_ACT, .math = DOT_MATH},
+    {CPU_ROWS("dot"), .acts = Q8_ACT, .math = DOT_MATH},
+    {MANY("dot"), .acts = Q8_ACT, .math = DOT_MATH},
+    {CPU_ROW("q8"), .acts = Q8_ACT, .math = Q8_MATH},
+    {CPU_ROWS("q8"), .acts = Q8_ACT, .math = Q8_MATH},
+    {MANY("q8"), .acts = Q8_ACT, .math = Q8_MATH},
+    {CPU_ROW("f16"), .acts = F32_ACT, .math = F16_MATH},
+    {CPU_ROWS("f16"), .acts = F32_ACT, .math = F16_MATH},
+    {MANY("f16"), .acts = F32_ACT, .math = F16_MATH},
+    {CPU_ROW("f32"), .acts = F32_ACT, .math = F32_MATH},
+    {CPU_ROWS("f32"), .acts = F32_ACT, .math = F32_MATH},
+    {MANY("f32"), .acts = F32_ACT, .math = F32_MATH},
     {LANES(MATMUL, matmul, "dot", 1, 2), .acts = Q8_ACT, .math = DOT_MATH},
     {LANES(MATMUL, matmul, "dot", 2, 1), .acts = Q8_ACT, .math = DOT_MATH},
     {LANES(MATMUL, matmul, "q8", 1, 2), .acts = Q8_ACT, .math = Q8_MATH},
@@ -155,6 +197,13 @@ static const struct row table[] = {
     {LANES(MATMUL, matmul, "f16", 2, 1), .acts = F32_ACT, .math = F16_MATH},
     {LANES(MATMUL, matmul, "f32", 1, 2), .acts = F32_ACT, .math = F32_MATH},
     {LANES(MATMUL, matmul, "f32", 2, 1), .acts = F32_ACT, .math = F32_MATH},
+    {.op = PLM_OP_MATMUL,
+     .shader = "matmul-coopmat",
+     .typed = BY_WEIGHT,
+     .grid = coopmat_matmul,
+     .acts = Q8_ACT,
+     .min_rows = PLM_VK_FEW_ROWS + 1,
+     .subgroup = 32},
 };
 #define ROWS (sizeof(table) / sizeof(table[0]))
 _Static_assert(ROWS <= PLM_VK_KERNEL_ROWS_MAX, "every row has its place in struct plm_vk_kernels");
@@ -210,7 +259,8 @@ static bool repeats(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t t
 {
     for (uint16_t k = 0; k < i; k++)
         if (table[k].op == table[i].op && table[k].acts == table[i].acts &&
-            table[k].min_rows == table[i].min_rows && kernels->shader[k][type] >= 0)
+            (table[k].min_rows == table[i].min_rows || (table[k].frugal && !table[i].frugal)) &&
+            kernels->shader[k][type] >= 0)
             return true;
     return false;
 }
@@ -226,7 +276,7 @@ void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f1
                     find_shader(&(struct plm_vk_kernel){.row = i, .type = type}, needs_met);
     for (uint16_t i = 0; i < ROWS; i++)
         for (uint16_t type = 0; type <= PLM_VK_TYPES; type++) {
-            if (table[i].math == F16_MATH && !f16_math)
+            if ((table[i].math == F16_MATH && !f16_math) || (table[i].frugal && !frugal))
                 ret->shader[i][type] = -1;
             if (ret->shader[i][type] < 0)
                 continue;
@@ -322,8 +372,7 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
 {
     memcpy(spec, row->constants, sizeof(row->constants));
     if (row->spec == ROWS_FIRST)
-        spec[0] = kernels->frugal && f->rows > 1 ? PLM_VK_FEW_ROWS
-                                                 : power_of_two(f->rows, PLM_VK_FEW_ROWS);
+        spec[0] = power_of_two(f->rows, kernels->frugal ? FRUGAL_ROWS : PLM_VK_FEW_ROWS);
     if (row->spec == HEADS_AND_ROWS) {
         spec[0] = power_of_two(f->group, ATTENTION_LANES);
         spec[1] = f->rows <= PLM_VK_FEW_ROWS ? 1 : ATTENTION_LANES / spec[0];
