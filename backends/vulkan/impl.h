@@ -224,6 +224,11 @@ struct plm_backend_device {
     bool slabs_mapped;            // slabs are seen by the host; there are no rings
     struct plm_hostmem machine;   // where unified
     _Atomic uint64_t taken_bytes; // in slabs and rings: our own account of the slabs' heap
+    // Slabs were freed since the last plm_vk_await_frees; what the driver counted beside our own before
+    // that, and when the last one was freed.
+    bool freed;
+    uint64_t beside;
+    int64_t freed_ns;
     atomic_bool lost;
     struct plm_vk_slabs slabs;
     struct plm_vk_staging *staging;
@@ -249,6 +254,8 @@ int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64
                  void *import_ptr, struct plm_slab *ret);
 void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab);
 int plm_vk_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
+// Waits until the driver no longer counts slabs that were freed, where it tells, but not for long.
+void plm_vk_await_frees(struct plm_backend_device *dev);
 // The buffer that slabs and rings are.
 VkBufferCreateInfo plm_vk_buffer_info(uint64_t bytes);
 

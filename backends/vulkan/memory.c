@@ -261,8 +261,58 @@ int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64
     return PLM_OK;
 }
 
+// ---- the way back ----
+
+// vkFreeMemory may return before the driver counts the memory as free. What is still counted after
+// this time is not ours.
+#define FREES_NS     INT64_C(2000000000)
+#define FREES_NAP_NS INT64_C(5000000)
+
+// Both 0 where the driver has no VK_EXT_memory_budget.
+static void read_budget(const struct plm_backend_device *dev, uint64_t *ret_budget,
+                        uint64_t *ret_usage)
+{
+    const struct plm_vk_physical *p = &dev->physical;
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 props = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    if (p->memory_budget)
+        dev->vk->GetPhysicalDeviceMemoryProperties2(p->handle, &props);
+    *ret_budget = budget.heapBudget[p->types.heap];
+    *ret_usage = budget.heapUsage[p->types.heap];
+}
+
+// What the driver counts for this process beyond our own account. 0: it does not tell, or nothing
+// that can be true.
+static uint64_t use_beside(const struct plm_backend_device *dev)
+{
+    uint64_t budget, usage;
+    read_budget(dev, &budget, &usage);
+    const uint64_t own = atomic_load(&dev->taken_bytes);
+    return budget > 0 && usage > own && usage <= dev->physical.heap_bytes ? usage - own : 0;
+}
+
+void plm_vk_await_frees(struct plm_backend_device *dev)
+{
+    const int64_t until = dev->freed_ns + FREES_NS;
+    while (dev->freed && use_beside(dev) > dev->beside && plm_now(dev->clock) < until)
+        dev->clock->sleep_ns(dev->clock->ctx, FREES_NAP_NS);
+    dev->freed = false;
+}
+
+// Before a slab is freed.
+static void note_free(struct plm_backend_device *dev)
+{
+    if (!dev->freed)
+        dev->beside = use_beside(dev);
+    dev->freed = true;
+    dev->freed_ns = plm_now(dev->clock);
+}
+
 void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab)
 {
+    note_free(dev);
     struct plm_vk_slab *own = slab->impl;
     struct plm_vk_slabs *slabs = &dev->slabs;
     plm_vk_staging_forget(dev, own->memory.addr, own->memory.taken);
@@ -286,7 +336,10 @@ void plm_vk_read_heap(const struct plm_vk_heap *heap, struct plm_mem_info *ret)
     const bool believed = heap->has_budget && heap->budget > 0 && heap->budget <= heap->bytes &&
                           heap->usage <= heap->bytes;
     uint64_t used = heap->usage, budget = heap->budget;
-    if (used < heap->own || used > heap->bytes)
+    // Less than our own slabs: they were pushed out where the budget is below them, too; else the
+    // reading is from before they were taken, and is shown as late as it is. One of nothing says
+    // nothing.
+    if (used == 0 || used > heap->bytes || (used < heap->own && budget < heap->own))
         used = heap->own < heap->bytes ? heap->own : heap->bytes;
     if (budget == 0 || budget > heap->bytes)
         budget = heap->bytes;
@@ -303,18 +356,10 @@ void plm_vk_read_heap(const struct plm_vk_heap *heap, struct plm_mem_info *ret)
 int plm_vk_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret)
 {
     const struct plm_vk_physical *p = &dev->physical;
-    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
-    VkPhysicalDeviceMemoryProperties2 props = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
-        .pNext = p->memory_budget ? &budget : NULL};
-    if (p->memory_budget)
-        dev->vk->GetPhysicalDeviceMemoryProperties2(p->handle, &props);
-    const struct plm_vk_heap heap = {.bytes = p->heap_bytes,
-                                     .has_budget = p->memory_budget,
-                                     .budget = budget.heapBudget[p->types.heap],
-                                     .usage = budget.heapUsage[p->types.heap],
-                                     .own = atomic_load(&dev->taken_bytes)};
+    struct plm_vk_heap heap = {.bytes = p->heap_bytes,
+                               .has_budget = p->memory_budget,
+                               .own = atomic_load(&dev->taken_bytes)};
+    read_budget(dev, &heap.budget, &heap.usage);
     struct plm_mem_info info;
     plm_vk_read_heap(&heap, &info);
     if (p->unified) {

@@ -242,6 +242,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->align_bytes = ALIGN;
     caps->max_submit_ms = submit_limit(p, &dev->opts);
     caps->few_rows = PLM_VK_FEW_ROWS;
+    caps->tunes = true;
 }
 
 // ---- open and close ----

@@ -335,10 +335,11 @@ START_TEST(readings_are_bounded_by_what_can_be)
         {{100, true, 130, 30, 20}, 70, 30, 100, PLM_CONFIDENCE_LOW},        // above the heap
         {{100, true, UINT64_MAX, 30, 20}, 70, 30, 100, PLM_CONFIDENCE_LOW}, // 16 EiB
         {{100, true, 90, 0, 20}, 70, 20, 90, PLM_CONFIDENCE_MEDIUM},        // forgets our own
-        {{100, true, 90, UINT64_MAX, 20}, 70, 20, 90, PLM_CONFIDENCE_LOW},  // underflowed
-        {{100, true, 20, 60, 60}, 0, 60, 20, PLM_CONFIDENCE_MEDIUM},        // others took it
-        {{100, true, 40, 40, 60}, 0, 60, 40, PLM_CONFIDENCE_MEDIUM},        // and pushed us out
-        {{100, false, 0, 0, 120}, 0, 100, 0, PLM_CONFIDENCE_LOW},           // granules beyond it
+        {{100, true, 90, 10, 20}, 80, 10, 90, PLM_CONFIDENCE_MEDIUM}, // of before our last slab
+        {{100, true, 90, UINT64_MAX, 20}, 70, 20, 90, PLM_CONFIDENCE_LOW}, // underflowed
+        {{100, true, 20, 60, 60}, 0, 60, 20, PLM_CONFIDENCE_MEDIUM},       // others took it
+        {{100, true, 40, 40, 60}, 0, 60, 40, PLM_CONFIDENCE_MEDIUM},       // and pushed us out
+        {{100, false, 0, 0, 120}, 0, 100, 0, PLM_CONFIDENCE_LOW},          // granules beyond it
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct plm_mem_info info;
