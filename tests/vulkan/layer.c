@@ -98,6 +98,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_instance(const VkInstanceCreateInfo
 #define INSTANCE(name, alias)                                                                      \
     instance->name = (PFN_vk##name)instance_function(instance, "vk" #name, alias);
 #include "functions.def"
+    null_instance(instance);
     pthread_rwlock_wrlock(&lock);
     instance->next = instances;
     instances = instance;
@@ -220,9 +221,15 @@ static VKAPI_ATTR VkResult VKAPI_CALL create_device(VkPhysicalDevice physical,
         return result;
     }
     device->key = key_of(device->handle);
-    pthread_mutex_init(&device->lock, NULL);
 #define DEVICE(name, alias) device->name = (PFN_vk##name)device_function(device, "vk" #name, alias);
 #include "functions.def"
+    result = null_device(device);
+    if (result != VK_SUCCESS) {
+        device->DestroyDevice(device->handle, callbacks);
+        free(device);
+        return result;
+    }
+    pthread_mutex_init(&device->lock, NULL);
     pthread_rwlock_wrlock(&lock);
     device->next = devices;
     devices = device;
@@ -248,6 +255,7 @@ static VKAPI_ATTR void VKAPI_CALL destroy_device(VkDevice handle,
     *at = device->next;
     pthread_rwlock_unlock(&lock);
     account_device_gone((uint64_t)(uintptr_t)handle);
+    null_device_gone(device);
     device->DestroyDevice(handle, callbacks);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -319,8 +327,9 @@ static PFN_vkVoidFunction wrapper(const struct layer_wrapper *table, const char 
 
 static PFN_vkVoidFunction any_wrapper(const char *name)
 {
-    static const struct layer_wrapper *const TABLES[] = {
-        view_wrappers, memory_wrappers, object_wrappers, commands_wrappers, queue_wrappers};
+    static const struct layer_wrapper *const TABLES[] = {view_wrappers,   memory_wrappers,
+                                                         object_wrappers, commands_wrappers,
+                                                         queue_wrappers,  null_wrappers};
     PFN_vkVoidFunction found = NULL;
     for (size_t i = 0; i < sizeof(TABLES) / sizeof(TABLES[0]) && found == NULL; i++) {
         found = wrapper(TABLES[i], name);

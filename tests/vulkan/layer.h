@@ -15,12 +15,16 @@
 
 #define HANG_SIGNALS 4u
 
+struct null_script;
+struct null_device;
+
 struct layer_instance {
     struct layer_instance *next;
     const void *key; // the loader's table, by which all of its handles are known
     VkInstance handle;
     PFN_vkGetInstanceProcAddr GetInstanceProcAddr;
     PFN_GetPhysicalDeviceProcAddr GetPhysicalDeviceProcAddr; // may be NULL
+    const struct null_script *null;                          // NULL: the driver's own devices
 #define INSTANCE(name, alias) PFN_vk##name name;
 #include "functions.def"
 };
@@ -44,6 +48,7 @@ struct layer_device {
     atomic_bool lost; // sticky, as in a driver
     pthread_mutex_t lock;
     struct layer_hang hang; // with the lock held
+    struct null_device *null;
 #define DEVICE(name, alias) PFN_vk##name name;
 #include "functions.def"
 };
@@ -63,6 +68,7 @@ extern const struct layer_wrapper memory_wrappers[];   // device memory and buff
 extern const struct layer_wrapper object_wrappers[];   // what else is created
 extern const struct layer_wrapper commands_wrappers[]; // pools, recording
 extern const struct layer_wrapper queue_wrappers[];    // submits and waits
+extern const struct layer_wrapper null_wrappers[];     // what a scripted device needs beside
 
 // The record of any dispatchable handle of an instance or a physical device; of a device, a queue
 // or a command buffer.
@@ -77,5 +83,11 @@ bool view_pretends(const struct layer_instance *instance, VkPhysicalDevice physi
 
 // Lets the driver end what a rule makes hang (queue.c).
 void queue_settle(struct layer_device *device);
+
+// null.c: put a scripted device below the wrappers, where one is set; the functions of the driver
+// are in their places already.
+void null_instance(struct layer_instance *instance);
+VkResult null_device(struct layer_device *device);
+void null_device_gone(struct layer_device *device);
 
 #endif

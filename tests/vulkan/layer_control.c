@@ -14,5 +14,6 @@ bool layer_control_open(struct layer_control *ret, const char *path)
     }
     *(void **)&ret->set = dlsym(library, "plm_vk_faults_set");
     *(void **)&ret->count = dlsym(library, "plm_vk_faults_count");
-    return ret->set != NULL && ret->count != NULL;
+    *(void **)&ret->null = dlsym(library, "plm_vk_null_set");
+    return ret->set != NULL && ret->count != NULL && ret->null != NULL;
 }

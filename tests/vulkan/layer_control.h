@@ -7,9 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "null.h"
+
 struct layer_control {
     bool (*set)(const char *rules, char *error, size_t error_size);
     uint64_t (*count)(const char *counter);
+    null_set_fn *null;
 };
 
 // Loads the layer's shared object, the same that the loader will take by its manifest.

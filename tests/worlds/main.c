@@ -12,6 +12,7 @@
 #include "tests/worlds/model.h"
 #include "tests/worlds/play.h"
 #include "tests/worlds/random.h"
+#include "tests/worlds/scripted.h"
 
 #define JOBS_MAX  64
 #define TOLD_MAX  5 // failing worlds that a job describes; it goes on counting
@@ -23,7 +24,7 @@ enum plm_plant plm_planted;
 
 struct args {
     uint64_t count, seed, world;
-    bool has_world, print, verbose, twice, replay;
+    bool has_world, print, verbose, twice, replay, vulkan;
     unsigned jobs;
     const char *incident; // file for the last incident's world
     const char *plant;    // the planted bug that must show; NULL: none
@@ -44,7 +45,9 @@ struct tally {
 
 static void tell(const struct run *run, const char *name)
 {
-    if (run->fault == NO_FAULT)
+    if (run->lacks != NULL)
+        printf("n/a   %s: %s\n", name, run->lacks);
+    else if (run->fault == NO_FAULT)
         printf("ok    %s: %s%s, %" PRIu64 " steps, %u of %u requests finished, %u refused, "
                "hash %016" PRIx64 "\n",
                name, run->ready ? "ready" : "no start: ", run->start_error.message, run->step,
@@ -62,7 +65,7 @@ static void play_text(struct run *run, const struct plm_world *world)
     struct plm_buf text;
     struct plm_error err = {0};
     struct run other = {0};
-    const struct play_opts quiet = {0};
+    const struct play_opts quiet = {.vulkan = run->vulkan};
     plm_buf_init(&text, host, PLM_HOST_OTHER);
     plm_world_write(world, &text);
     if (text.failed || plm_world_parse(host, text.data, text.len, &parsed, &err) != PLM_OK) {
@@ -87,7 +90,7 @@ static bool play_incident(struct run *run, const struct plm_buf *text)
     struct plm_world *parsed = NULL;
     struct plm_error err = {0};
     struct run other = {0};
-    const struct play_opts quiet = {0};
+    const struct play_opts quiet = {.vulkan = run->vulkan};
     if (run->incidents == 0)
         fault(run, FAULT_WORLD, "there was no incident");
     else if (plm_world_parse(host, text->data, text->len, &parsed, &err) != PLM_OK)
@@ -157,12 +160,14 @@ static bool play_file(const char *path, const struct args *args, struct run *run
     if (text != NULL && plm_world_parse(host, text, n, &world, &err) != PLM_OK) {
         printf("FAIL  %s: %s\n", path, err.msg);
     } else if (text != NULL) {
-        const struct play_opts opts = {
-            .trace = args->verbose ? stdout : NULL, .incident = incident, .path = path};
+        const struct play_opts opts = {.trace = args->verbose ? stdout : NULL,
+                                       .incident = incident,
+                                       .path = path,
+                                       .vulkan = args->vulkan};
         play(run, world, &opts);
-        if (args->twice && run->fault == NO_FAULT)
+        if (args->twice && run->lacks == NULL && run->fault == NO_FAULT)
             play_text(run, world);
-        if (args->replay && run->fault == NO_FAULT)
+        if (args->replay && run->lacks == NULL && run->fault == NO_FAULT)
             replay_file(run, incident);
         tell(run, path);
         good = run->fault == NO_FAULT;
@@ -345,7 +350,8 @@ static int play_many(const struct args *args)
 
 static int usage(void)
 {
-    fputs("usage: worlds [--verbose] [--twice] [--replay] [--incident OUT] FILE...\n"
+    fputs("usage: worlds [--device vulkan] [--verbose] [--twice] [--replay] [--incident OUT] "
+          "FILE...\n"
           "       worlds --count N [--seed S] [--jobs J] [--twice] [--replay]   random worlds\n"
           "       worlds --plant NAME --count N [--seed S]           until a planted bug shows\n"
           "       worlds --world SEED [--verbose] [--twice]          one of them\n"
@@ -428,6 +434,8 @@ static int parse(int argc, char **argv, struct args *a)
             a->twice = true;
         else if (strcmp(argv[i], "--replay") == 0)
             a->replay = true;
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
+            ok = a->vulkan = strcmp(argv[++i], "vulkan") == 0;
         else if (strcmp(argv[i], "--incident") == 0 && i + 1 < argc)
             a->incident = argv[++i];
         else if (strcmp(argv[i], "--plant") == 0 && i + 1 < argc)
@@ -441,6 +449,17 @@ static int parse(int argc, char **argv, struct args *a)
     return i;
 }
 
+// 0: it is there; else the exit status: 77 where the machine lacks it.
+static int no_vulkan(void)
+{
+    char why[512];
+    const enum scripted_there there = scripted_prepare(why);
+    if (there == SCRIPTED_READY)
+        return 0;
+    fprintf(stderr, "%s\n", why);
+    return there == SCRIPTED_ABSENT ? 77 : 2;
+}
+
 int main(int argc, char **argv)
 {
     struct args args;
@@ -449,6 +468,8 @@ int main(int argc, char **argv)
     if (first < 0 || (first == argc && args.count == 0 && !args.has_world))
         return usage();
     int bad;
+    if (args.vulkan && (bad = no_vulkan()) != 0)
+        return bad;
     if (args.has_world)
         bad = play_one(&args);
     else if (args.count > 0)

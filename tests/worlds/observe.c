@@ -3,6 +3,7 @@
 
 // The backend's entries know the device only, and the observer is not the device's to hold.
 static struct observer *now;
+static const struct plm_backend *below;
 
 static void count_peaks(void)
 {
@@ -17,13 +18,13 @@ static int on_open(const struct plm_device_opts *opts, struct plm_backend_device
 {
     now->opens++;
     now->recording = now->lost = false;
-    return plm_sim_backend.open(opts, ret, err);
+    return below->open(opts, ret, err);
 }
 
 static int on_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                     void *import_ptr, struct plm_slab *ret)
 {
-    int r = plm_sim_backend.alloc(dev, kind, bytes, import_ptr, ret);
+    int r = below->alloc(dev, kind, bytes, import_ptr, ret);
     if (r != PLM_OK)
         return r;
     now->held_bytes += (int64_t)ret->taken_bytes;
@@ -35,7 +36,7 @@ static int on_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uin
 static void on_free(struct plm_backend_device *dev, struct plm_slab *slab)
 {
     now->held_bytes -= (int64_t)slab->taken_bytes;
-    plm_sim_backend.free(dev, slab);
+    below->free(dev, slab);
 }
 
 // The first call that finds the device lost counts the loss.
@@ -46,22 +47,31 @@ static int seen(int r)
     return r;
 }
 
+static int on_warm_up(struct plm_backend_device *dev, const struct plm_kernel_needs *needs,
+                      struct plm_error *err)
+{
+    now->warming = true;
+    int r = below->warm_up(dev, needs, err);
+    now->warming = false;
+    return seen(r);
+}
+
 static int on_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units,
                      const void *args, size_t args_bytes)
 {
     now->recording = true;
-    return seen(plm_sim_backend.launch(dev, op, units, args, args_bytes));
+    return seen(below->launch(dev, op, units, args, args_bytes));
 }
 
 static void on_discard(struct plm_backend_device *dev)
 {
     now->recording = false;
-    plm_sim_backend.discard(dev);
+    below->discard(dev);
 }
 
 static int on_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 {
-    int r = seen(plm_sim_backend.submit(dev, ret_value));
+    int r = seen(below->submit(dev, ret_value));
     now->recording = now->recording && r == PLM_ERR_OUT_OF_DEVICE; // else the list is gone
     now->refused += r == PLM_ERR_OUT_OF_DEVICE;
     return r;
@@ -69,41 +79,43 @@ static int on_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 
 static int on_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns)
 {
-    return seen(plm_sim_backend.wait(dev, value, timeout_ns));
+    return seen(below->wait(dev, value, timeout_ns));
 }
 
 static int on_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes)
 {
-    return seen(plm_sim_backend.copy_in(dev, dst, src, bytes));
+    return seen(below->copy_in(dev, dst, src, bytes));
 }
 
 static int on_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes)
 {
-    return seen(plm_sim_backend.copy_out(dev, dst, src, bytes));
+    return seen(below->copy_out(dev, dst, src, bytes));
 }
 
 static int on_status(const struct plm_backend_device *dev)
 {
-    return seen(plm_sim_backend.status(dev));
+    return seen(below->status(dev));
 }
 
 static void on_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step)
 {
     now->phase = phase;
     count_peaks();
-    if (plm_sim_backend.mark != NULL)
-        plm_sim_backend.mark(dev, phase, step);
+    if (below->mark != NULL)
+        below->mark(dev, phase, step);
 }
 
 struct plm_backend observed_backend;
 
-void observe(struct observer *observer)
+void observe(struct observer *observer, const struct plm_backend *backend)
 {
     now = observer;
-    observed_backend = plm_sim_backend;
+    below = backend;
+    observed_backend = *backend;
     observed_backend.open = on_open;
     observed_backend.alloc = on_alloc;
     observed_backend.free = on_free;
+    observed_backend.warm_up = on_warm_up;
     observed_backend.launch = on_launch;
     observed_backend.discard = on_discard;
     observed_backend.submit = on_submit;

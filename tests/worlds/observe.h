@@ -17,6 +17,7 @@ struct observer {
     enum plm_phase phase;
     bool serving;         // READY
     bool recording;       // a list is open: a step is under way
+    bool warming;         // kernels run once
     uint64_t late_allocs; // slabs taken meanwhile, after READY
     bool lost;            // until it is opened again
     uint64_t losses;      // times that it was
@@ -24,10 +25,10 @@ struct observer {
     uint64_t opens;
 };
 
-// Open it with backend_opts = struct plm_sim_opts. One observed device at a time and process.
+// Open it as the backend below. One observed device at a time and process.
 extern struct plm_backend observed_backend; // filled by observe()
-// From here on `observer` keeps the books.
-void observe(struct observer *observer);
+// From here on `observer` keeps the books of this backend.
+void observe(struct observer *observer, const struct plm_backend *backend);
 // What nobody holds of the device; below 0 where it is over-committed.
 int64_t observed_left(const struct observer *observer, const struct plm_sim_opts *device);
 

@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu.h"
 #include "core/model/model.h"
 #include "tests/worlds/model.h"
+#include "tests/worlds/scripted.h"
 
 #define STEPS_MAX    20000      // of a run whose world names no end
 #define IDLE_STEP_NS 1000000    // the clock goes on where nothing runs: deadlines must pass
@@ -410,6 +411,7 @@ static bool begin(struct run *run, const struct plm_world *world, const struct p
     struct run old = *run;
     *run = (struct run){.world = world,
                         .trace = opts->trace,
+                        .vulkan = opts->vulkan,
                         .incident = opts->incident,
                         .requests = old.requests,
                         .cap_requests = old.cap_requests,
@@ -448,6 +450,12 @@ static void set_opts(struct run *run)
     run->opts.incident_ctx = run;
 }
 
+static void end_device(struct run *run)
+{
+    if (run->vulkan && !scripted_end())
+        fault(run, FAULT_BALANCE, "the backend did not free all memory of its device");
+}
+
 bool play_start(struct run *run, const plim_engine_opts *asked)
 {
     const struct plm_world *world = run->world;
@@ -456,14 +464,15 @@ bool play_start(struct run *run, const plim_engine_opts *asked)
     run->device.world = &run->observer.world;
     run->device.inner = world->computes ? &plm_cpu_backend : NULL;
     run->observer = (struct observer){0};
-    observe(&run->observer);
+    observe(&run->observer, run->vulkan ? scripted_begin(&run->device, &run->clock, &run->observer)
+                                        : &plm_sim_backend);
     run->start_status = plm_opts_read(asked, &opts, &run->start_error);
     run->host = plm_host_create(0);
     if (run->start_status == PLIM_OK && run->host != NULL) {
         const struct plm_engine_env env = {.host = run->host,
                                            .clock = &run->clock,
                                            .backend = &observed_backend,
-                                           .backend_opts = &run->device,
+                                           .backend_opts = run->vulkan ? NULL : &run->device,
                                            .seed = world->seed != 0 ? world->seed : 1};
         run->start_status = plm_engine_create_in(&env, &opts, &run->engine, &run->start_error);
     }
@@ -475,6 +484,7 @@ bool play_start(struct run *run, const plim_engine_opts *asked)
     run->engine = NULL;
     const int64_t left = run->host != NULL ? plm_host_destroy(run->host) : 0;
     run->host = NULL;
+    end_device(run);
     if (left != 0)
         fault(run, FAULT_BALANCE, "a start that failed left %lld bytes of host memory",
               (long long)left);
@@ -486,6 +496,7 @@ void play_stop(struct run *run)
     const int64_t left = plm_engine_destroy(run->engine);
     run->engine = NULL;
     run->host = NULL;
+    end_device(run);
     if (left != 0)
         fault(run, FAULT_BALANCE, "the engine is gone and left %lld bytes of host memory",
               (long long)left);
@@ -511,6 +522,9 @@ void play(struct run *run, const struct plm_world *world, const struct play_opts
 {
     if (!begin(run, world, opts))
         return;
+    run->lacks = opts->vulkan ? scripted_lacks(world) : NULL;
+    if (run->lacks != NULL)
+        return;
     set_opts(run);
     if (!find_model(run, opts->path)) {
         fault(run, FAULT_WORLD, "no file for the model");
@@ -530,7 +544,9 @@ void play(struct run *run, const struct plm_world *world, const struct play_opts
     run->metrics.struct_size = sizeof(run->metrics);
     plim_engine_metrics(run->engine, &run->metrics);
     run->committed = run->plan.resident + run->plan.host + run->plan.margin + run->plan.budget;
-    run->left_at_ready = observed_left(&run->observer, &run->device);
+    const int64_t ballast = run->metrics.memory_bytes[PLM_MEM_BALLAST];
+    run->left_at_ready = observed_left(&run->observer, &run->device) + ballast;
+    run->may_hold = run->plan.line + ballast;
     run->allocs_at_ready = run->observer.world.allocs;
     check_begin(run);
     serve(run);

@@ -68,8 +68,10 @@ struct played {
 
 struct run {
     const struct plm_world *world;
-    FILE *trace; // NULL: none
-    bool offers; // a refused client takes the offer
+    FILE *trace;       // NULL: none
+    bool offers;       // a refused client takes the offer
+    bool vulkan;       // the device stands behind the Vulkan backend (scripted.h)
+    const char *lacks; // why it can not; nothing was played
 
     struct plm_sim_clock virtual_clock;
     struct plm_clock clock;
@@ -96,8 +98,9 @@ struct run {
     uint32_t refused_as[32], ended_as[32]; // by -status
     uint32_t n_refused, n_offers, n_offers_taken, n_finished, n_ended;
     uint64_t n_tokens;
-    int64_t left_at_ready; // bytes that nobody holds on the device
-    int64_t committed;     // the terms of the plan that share the room; with fraction 1 all of it
+    // At READY: bytes of the device that nobody holds but the ballast; and what may be held then.
+    int64_t left_at_ready, may_hold;
+    int64_t committed; // the terms of the plan that share the room; with fraction 1 all of it
     uint64_t allocs_at_ready, slabs_since;
     plim_metrics metrics; // after the last step
     struct plm_plan plan;
@@ -116,6 +119,7 @@ struct play_opts {
     FILE *trace;
     struct plm_buf *incident; // takes the last incident's world
     const char *path;         // of the world file, beside which model files are named; or NULL
+    bool vulkan;
 };
 
 // Plays the whole world. run is the caller's, zeroed before its first use; what it points to is

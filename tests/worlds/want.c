@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// "want NAME [OP VALUE]": a figure of the run and what it must be: a number, a text, or another
-// figure. A new figure is one line in a
-// table below: a name, and where it lies. Flags and counts are numbers; a want without a value asks
-// for one that is not 0.
+// "want [on DEVICE] NAME [OP VALUE]": a figure of the run and what it must be: a number, a text, or
+// another figure. A new figure is one line in a table below: a name, and where it lies. Flags and
+// counts are numbers; a want without a value asks for one that is not 0.
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,9 +130,10 @@ static const struct figure runs[] = {
     {"tokens", U64, offsetof(struct run, n_tokens)},
     {"blocks", I64, offsetof(struct run, plan.blocks)},
     {"start_error", STATUS, offsetof(struct run, start_status)},
-    // Seen from below: what the device had left at READY, slabs that were asked for since, and the
-    // most that was held in a phase.
+    // Seen from below: what the device had left at READY, ballast included; slabs that were asked
+    // for since; and the most that was held in a phase.
     {"left_at_ready", I64, offsetof(struct run, left_at_ready)},
+    {"may_hold", I64, offsetof(struct run, may_hold)}, // the line, and the ballast where it is held
     {"committed", I64, offsetof(struct run, committed)},
     {"slabs_since", U64, offsetof(struct run, slabs_since)},
     {"allocs", U64, offsetof(struct run, observer.world.allocs)},
@@ -361,6 +361,12 @@ static void want(struct run *run, const struct plm_world_want *asked)
     struct words w;
     const void *base;
     split(asked, &w);
+    if (w.n > 2 && strcmp(w.word[0], "on") == 0) {
+        if (strcmp(w.word[1], run->vulkan ? "vulkan" : "sim") != 0)
+            return;
+        w.n -= 2;
+        memmove(w.word, w.word + 2, w.n * sizeof(w.word[0]));
+    }
     if (w.n == 0)
         return;
     if (strcmp(w.word[0], "request") == 0) {
