@@ -63,6 +63,7 @@ struct conf_target {
     void *impl;
     bool bit_equal;     // of the reference's numerics class
     bool own_addresses; // buffers lie elsewhere than for the reference
+    bool half_math;     // products of plain weights are summed in half precision
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels

@@ -163,7 +163,8 @@ int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
                                 .run = run_device,
                                 .impl = d,
                                 .bit_equal = strcmp(backend->name, "cpu") == 0,
-                                .own_addresses = true};
+                                .own_addresses = true,
+                                .half_math = strstr(id, "math=f16") != NULL};
     return 0;
 }
 
