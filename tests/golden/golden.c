@@ -195,7 +195,7 @@ static void check_tiny(struct tally *t, const char *path, const struct reference
     struct runner_opts strict_opts = options(true), served_opts = options(false);
     strict_opts.reference = true;
     int s = runner_open(path, &strict_opts, &strict, &err);
-    if (s == PLM_ERR_UNSUPPORTED) {
+    if (s == PLM_ERR_UNSUPPORTED || (device != NULL && s == PLM_ERR_NOT_FOUND)) {
         printf("skip %s: %s\n", ref->name, err.msg);
         t->skipped++;
         return;
