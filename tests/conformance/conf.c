@@ -233,8 +233,7 @@ const char *conf_op_name(enum plm_op op)
     return list[op];
 }
 
-// Puts the buffers back to their state before a run.
-static void reset(struct conf_case *c)
+void conf_reset(struct conf_case *c)
 {
     for (int i = 0; i < c->n_bufs; i++)
         if (!c->buf[i].weight)
@@ -275,14 +274,14 @@ bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng
     struct conf_target reference;
     uint8_t *want[CONF_BUFFERS] = {NULL};
     bool ok = conf_target_open("reference", &reference) == 0;
-    reset(c);
+    conf_reset(c);
     ok = ok && reference.run(&reference, c, rng) == 0 && guards_hold(c, "the reference");
     for (int i = 0; i < c->n_bufs; i++)
         if (c->buf[i].out) {
             want[i] = must(malloc(c->buf[i].bytes));
             memcpy(want[i], c->buf[i].data, c->buf[i].bytes);
         }
-    reset(c);
+    conf_reset(c);
     if (ok && t->run(t, c, rng) != 0) {
         printf("FAIL %s: %s could not run it\n", c->label, t->name);
         ok = false;

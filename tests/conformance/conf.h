@@ -92,6 +92,7 @@ uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int 
 const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type, uint32_t n_in,
                            uint32_t n_out, struct conf_rng *rng);
 void conf_ready(struct conf_case *c); // after the inputs are filled
+void conf_reset(struct conf_case *c); // puts the buffers back to their state before a run
 void conf_end(struct conf_case *c);
 uint32_t conf_units(enum plm_op op, const void *args);
 double conf_tolerance(enum plm_op op);
@@ -113,6 +114,8 @@ int conf_doubles(struct conf_rng *rng, int rounds);
 int conf_rows(struct conf_target *t, struct conf_rng *rng);
 // Optional ops against the chains they stand for; number of failures.
 int conf_fused(struct conf_target *t, struct conf_rng *rng);
+// Variants that the target's backend offers for a product give the same bits; number of failures.
+int conf_variants(struct conf_target *t, struct conf_rng *rng);
 // fill, then verify, on the target: what they write depends on addresses. Number of failures.
 int conf_fill(struct conf_target *t, struct conf_rng *rng);
 // Golden blocks through pack and get_rows; number of failures.

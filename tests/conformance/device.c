@@ -178,3 +178,42 @@ int conf_device_close(struct conf_target *t)
     free(d);
     return leaked;
 }
+
+// Runs a product by every variant but the first, whose outputs are in the buffers.
+static int variants_agree(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
+{
+    const struct device *d = t->impl;
+    const struct conf_buf *out = conf_at(c, offsetof(struct plm_matmul_args, dst));
+    char name[PLM_TUNING_NAME_BYTES];
+    int failures = 0;
+    const uint32_t n = d->backend->variants(d->dev, c->op, c->args, name);
+    uint8_t *want = malloc(out->bytes);
+    if (want == NULL)
+        abort();
+    memcpy(want, out->data, out->bytes);
+    for (uint32_t i = 1; i < n; i++) {
+        conf_reset(c);
+        const bool same = d->backend->choose(d->dev, c->op, c->args, i) == PLM_OK &&
+                          t->run(t, c, rng) == 0 && memcmp(want, out->data, out->bytes) == 0;
+        if (!same)
+            printf("FAIL %s: variant %u of %u differs\n", c->label, i, n);
+        failures += !same;
+    }
+    free(want);
+    return failures + (d->backend->choose(d->dev, c->op, c->args, 0) != PLM_OK);
+}
+
+int conf_variants(struct conf_target *t, struct conf_rng *rng)
+{
+    int failures = 0;
+    if (!t->own_addresses || ((struct device *)t->impl)->backend->variants == NULL)
+        return 0;
+    for (int i = 0; i < 40; i++) {
+        struct conf_case c;
+        conf_make(&c, PLM_OP_MATMUL, rng);
+        conf_reset(&c);
+        failures += t->run(t, &c, rng) != 0 ? 1 : variants_agree(t, &c, rng);
+        conf_end(&c);
+    }
+    return failures;
+}

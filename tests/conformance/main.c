@@ -73,6 +73,7 @@ static int run_all(struct conf_target *t, int cases, uint64_t seed, const char *
     }
     struct conf_rng rng = {seed};
     int more = conf_rows(t, &rng) + conf_fill(t, &rng) + conf_fused(t, &rng);
+    more += conf_variants(t, &rng);
     if (strcmp(t->name, "reference") == 0)
         more += conf_doubles(&rng, cases);
     if (quants != NULL)
