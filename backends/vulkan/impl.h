@@ -189,6 +189,7 @@ struct plm_vk_judged {
 int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host *host,
                          struct plm_vk_judged **ret, uint32_t *ret_n, struct plm_error *err);
 
+void plm_vk_physical_sort(struct plm_vk_judged *list, uint32_t n);
 // The device that the options name (select.c). NOT_FOUND: the error lists what there is.
 int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,
                   uint32_t *ret, struct plm_error *err);

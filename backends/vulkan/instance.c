@@ -317,7 +317,7 @@ static int rank(const struct plm_vk_judged *j)
            (j->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 1 : 0);
 }
 
-static void sort(struct plm_vk_judged *list, uint32_t n)
+void plm_vk_physical_sort(struct plm_vk_judged *list, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
         for (uint32_t k = i; k > 0 && rank(&list[k]) < rank(&list[k - 1]); k--) {
@@ -350,7 +350,7 @@ int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host
                             "vulkan: no host memory for a list of extensions");
         }
     }
-    sort(list, n);
+    plm_vk_physical_sort(list, n);
     *ret = list;
     *ret_n = n;
     return PLM_OK;

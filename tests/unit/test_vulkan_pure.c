@@ -129,6 +129,22 @@ START_TEST(a_device_is_found_by_index_name_and_uuid)
 }
 END_TEST
 
+START_TEST(cards_come_before_cpu_drivers_and_usable_devices_first)
+{
+    struct plm_vk_judged list[] = {judged("old card", "", "Vulkan 1.3"), judged("cpu", "", ""),
+                                   judged("card", "", ""), judged("old cpu", "", "shaderInt8"),
+                                   judged("apu", "", "")};
+    for (int i = 0; i < 5; i++)
+        list[i].physical.type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+    list[1].physical.type = list[3].physical.type = VK_PHYSICAL_DEVICE_TYPE_CPU;
+    list[4].physical.type = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    plm_vk_physical_sort(list, 5);
+    static const char *const want[] = {"card", "apu", "cpu", "old card", "old cpu"};
+    for (int i = 0; i < 5; i++)
+        ck_assert_str_eq(list[i].physical.name, want[i]);
+}
+END_TEST
+
 START_TEST(a_missing_loader_is_named)
 {
     static const char *const names[] = {"libplimsoll-no-such.so.1", "libplimsoll-no-such.so", NULL};
@@ -394,6 +410,7 @@ int main(void)
     tcase_add_test(tc, options_name_a_device_and_its_use);
     tcase_add_test(tc, bad_options_are_refused_by_name);
     tcase_add_test(tc, a_device_is_found_by_index_name_and_uuid);
+    tcase_add_test(tc, cards_come_before_cpu_drivers_and_usable_devices_first);
     tcase_add_test(tc, a_missing_loader_is_named);
     tcase_add_loop_test(tc, slabs_lie_on_the_large_heap, 0, sizeof(layouts) / sizeof(layouts[0]));
     tcase_add_test(tc, types_that_buffers_may_not_use_are_passed_over);
