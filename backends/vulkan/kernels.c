@@ -20,13 +20,17 @@
 // Rows of activations that a product by lanes takes at once on a CPU: LLVM is busy for seconds with
 // the kernel for 8.
 #define FRUGAL_ROWS 2u
+// Rows times panels that an invocation of a product by lanes may have sums for, and the rows of qkv
+// that takes heads whole.
+#define LANES_SUMS     16u
+#define QKV_WHOLE_ROWS 4u
 // Heads times rows that a workgroup of attention takes.
 #define ATTENTION_LANES 8u
 
 // Of which type a module is built.
 enum typed { UNTYPED, BY_WEIGHT, BY_KV };
 // Where a module's constants come from.
-enum spec { FIXED, ROWS_FIRST, HEADS_AND_ROWS };
+enum spec { FIXED, ROWS_FIRST, ROWS_AND_WHOLE, HEADS_AND_ROWS };
 // The activations that a product reads.
 enum acts { ANY_ACT, Q8_ACT, F32_ACT };
 // How it multiplies. Dot product instructions take the place of plain ones where there are any;
@@ -103,25 +107,32 @@ GRID(attention_split, attention(a->rows, a->heads, a->kv_heads, a->splits, spec)
 GRID(attention_merge, pieces(a->rows, (uint64_t)a->heads * a->head_dim, PIECE))
 GRID(argmax, fold(a->rows))
 
-// Products by lanes: spec is rows, panels, blocks ahead.
-static struct plm_vk_grid lanes(uint32_t rows, uint64_t panels, const uint32_t *spec)
-{
-    return fold(plm_div_ceil(rows, spec[0]) * plm_div_ceil(panels, spec[1]));
-}
-
-static uint64_t panels(uint64_t n_out)
-{
-    return plm_div_ceil(n_out, PANEL);
-}
-
-#define LANES_GRID(name, n_panels)                                                                 \
+// Products by lanes: spec is rows, panels, blocks ahead. Units are what is done for each such group
+// of rows.
+#define LANES_GRID(name, units)                                                                    \
     static struct plm_vk_grid lanes_##name(const void *args, const uint32_t *spec)                 \
     {                                                                                              \
         const struct plm_##name##_args *a = args;                                                  \
-        return lanes(a->rows, n_panels, spec);                                                     \
+        return fold(plm_div_ceil(a->rows, spec[0]) * (units));                                     \
     }
 
-LANES_GRID(matmul, panels(a->n_out))
+// Pairs of panels that a workgroup of glu makes 32 outputs of.
+#define GLU_OUTPUTS 32u
+// Outputs that a workgroup of qkv takes of a head, where it does not take it whole.
+#define QKV_OUTPUTS 32u
+
+LANES_GRID(matmul, plm_div_ceil(plm_div_ceil(a->n_out, PANEL), spec[1]))
+LANES_GRID(glu, plm_div_ceil(a->n_out, GLU_OUTPUTS))
+
+static uint64_t qkv_units(const struct plm_qkv_args *a, const uint32_t *spec)
+{
+    const uint64_t heads = (a->weight_q != 0 ? PLM_LOW(a->heads) : 0) +
+                           (a->weight_k != 0 ? PLM_HIGH(a->heads) : 0) +
+                           (uint64_t)(a->weight_v != 0 ? PLM_HIGH(a->heads) : 0);
+    return spec[3] != 0 ? heads : heads * (PLM_LOW(a->head_dim) / QKV_OUTPUTS);
+}
+
+LANES_GRID(qkv, qkv_units(a, spec))
 
 // Products by tiles: spec is rows, panels, groups of rows, invocations (a quarter panel each).
 static struct plm_vk_grid tile_matmul(const void *args, const uint32_t *spec)
@@ -144,9 +155,13 @@ static struct plm_vk_grid coopmat_matmul(const void *args, const uint32_t *spec)
 // An op with a module of its name.
 #define PLAIN(NAME, name) .op = PLM_OP_##NAME, .shader = #name, .grid = grid_##name
 // A product by lanes, P panels at once and A blocks ahead.
-#define LANES(NAME, name, math, P, A)                                                              \
-    .op = PLM_OP_##NAME, .shader = #name "-lanes-" math, .typed = BY_WEIGHT, .grid = lanes_##name, \
+#define LANES(NAME, name, module, P, A)                                                            \
+    .op = PLM_OP_##NAME, .shader = module, .typed = BY_WEIGHT, .grid = lanes_##name,               \
     .spec = ROWS_FIRST, .n_spec = 3, .constants = {0, P, A}
+// The same for qkv, whose fourth constant is whether heads are taken whole.
+#define QKV(module)                                                                                \
+    .op = PLM_OP_QKV, .shader = module, .typed = BY_WEIGHT, .grid = lanes_qkv,                     \
+    .spec = ROWS_AND_WHOLE, .n_spec = 4, .constants = {0, 2, 1}
 
 // A product by tiles of R rows and P panels, S groups of rows and W invocations.
 #define TILE(math, R, P, S, W)                                                                     \
@@ -189,14 +204,14 @@ static const struct row table[] = {
     {CPU_ROW("f32"), .acts = F32_ACT, .math = F32_MATH},
     {CPU_ROWS("f32"), .acts = F32_ACT, .math = F32_MATH},
     {MANY("f32"), .acts = F32_ACT, .math = F32_MATH},
-    {LANES(MATMUL, matmul, "dot", 1, 2), .acts = Q8_ACT, .math = DOT_MATH},
-    {LANES(MATMUL, matmul, "dot", 2, 1), .acts = Q8_ACT, .math = DOT_MATH},
-    {LANES(MATMUL, matmul, "q8", 1, 2), .acts = Q8_ACT, .math = Q8_MATH},
-    {LANES(MATMUL, matmul, "q8", 2, 1), .acts = Q8_ACT, .math = Q8_MATH},
-    {LANES(MATMUL, matmul, "f16", 1, 2), .acts = F32_ACT, .math = F16_MATH},
-    {LANES(MATMUL, matmul, "f16", 2, 1), .acts = F32_ACT, .math = F16_MATH},
-    {LANES(MATMUL, matmul, "f32", 1, 2), .acts = F32_ACT, .math = F32_MATH},
-    {LANES(MATMUL, matmul, "f32", 2, 1), .acts = F32_ACT, .math = F32_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-dot", 1, 2), .acts = Q8_ACT, .math = DOT_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-dot", 2, 1), .acts = Q8_ACT, .math = DOT_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-q8", 1, 2), .acts = Q8_ACT, .math = Q8_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-q8", 2, 1), .acts = Q8_ACT, .math = Q8_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-f16", 1, 2), .acts = F32_ACT, .math = F16_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-f16", 2, 1), .acts = F32_ACT, .math = F16_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-f32", 1, 2), .acts = F32_ACT, .math = F32_MATH},
+    {LANES(MATMUL, matmul, "matmul-lanes-f32", 2, 1), .acts = F32_ACT, .math = F32_MATH},
     {.op = PLM_OP_MATMUL,
      .shader = "matmul-coopmat",
      .typed = BY_WEIGHT,
@@ -204,6 +219,15 @@ static const struct row table[] = {
      .acts = Q8_ACT,
      .min_rows = PLM_VK_FEW_ROWS + 1,
      .subgroup = 32},
+
+    {LANES(GLU, glu, "glu-dot", 4, 1), .acts = Q8_ACT, .math = DOT_MATH},
+    {LANES(GLU, glu, "glu-q8", 4, 1), .acts = Q8_ACT, .math = Q8_MATH},
+    {LANES(GLU, glu, "glu-f16", 4, 1), .acts = F32_ACT, .math = F16_MATH},
+    {LANES(GLU, glu, "glu-f32", 4, 1), .acts = F32_ACT, .math = F32_MATH},
+    {QKV("qkv-dot"), .acts = Q8_ACT, .math = DOT_MATH},
+    {QKV("qkv-q8"), .acts = Q8_ACT, .math = Q8_MATH},
+    {QKV("qkv-f16"), .acts = F32_ACT, .math = F16_MATH},
+    {QKV("qkv-f32"), .acts = F32_ACT, .math = F32_MATH},
 };
 #define ROWS (sizeof(table) / sizeof(table[0]))
 _Static_assert(ROWS <= PLM_VK_KERNEL_ROWS_MAX, "every row has its place in struct plm_vk_kernels");
@@ -307,7 +331,16 @@ struct facts {
     uint32_t act;
     uint32_t rows;
     uint32_t group; // query heads of a KV head
+    bool whole;     // qkv: heads that can not be taken by halves
 };
+
+// Whether both elements of every pair that rope turns lie in the same panel of either half.
+static bool by_halves(const struct plm_qkv_args *a)
+{
+    return PLM_LOW(a->head_dim) % (2 * PANEL) == 0 &&
+           (PLM_KIND(a->kinds, 2) == PLM_ROPE_NORM ||
+            PLM_LOW(a->head_dim) == PLM_HIGH(a->head_dim));
+}
 
 static struct facts facts_of(enum plm_op op, const void *args)
 {
@@ -324,7 +357,8 @@ static struct facts facts_of(enum plm_op op, const void *args)
         return (struct facts){.weight_type = PLM_KIND(a->kinds, 0),
                               .kv_type = PLM_KIND(a->kinds, 3),
                               .act = PLM_KIND(a->kinds, 1),
-                              .rows = a->rows};
+                              .rows = a->rows,
+                              .whole = !by_halves(a)};
     }
     if (op == PLM_OP_GLU) {
         const struct plm_glu_args *a = args;
@@ -371,8 +405,15 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
                        const struct facts *f, uint32_t *spec)
 {
     memcpy(spec, row->constants, sizeof(row->constants));
-    if (row->spec == ROWS_FIRST)
+    if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
         spec[0] = power_of_two(f->rows, kernels->frugal ? FRUGAL_ROWS : PLM_VK_FEW_ROWS);
+    if (row->spec == ROWS_AND_WHOLE) {
+        spec[3] = f->whole;
+        if (f->whole && spec[0] > QKV_WHOLE_ROWS)
+            spec[0] = QKV_WHOLE_ROWS;
+    }
+    if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
+        spec[1] = spec[1] * spec[0] > LANES_SUMS ? LANES_SUMS / spec[0] : spec[1];
     if (row->spec == HEADS_AND_ROWS) {
         spec[0] = power_of_two(f->group, ATTENTION_LANES);
         spec[1] = f->rows <= PLM_VK_FEW_ROWS ? 1 : ATTENTION_LANES / spec[0];
@@ -431,6 +472,14 @@ static int each_spec(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t 
     struct facts f = {.rows = 1, .group = 1};
     uint32_t seen = 0; // numbers of heads, which are powers of two
     int r = PLM_OK;
+    // The needs do not tell heads' shapes: both.
+    for (uint32_t whole = 0; table[i].spec == ROWS_AND_WHOLE && whole < 2; whole++) {
+        f.whole = whole == 1;
+        for (f.rows = 1; f.rows <= PLM_VK_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+            r = visit_facts(kernels, &k, &f, visit, ctx);
+    }
+    if (table[i].spec == ROWS_AND_WHOLE)
+        return r;
     if (table[i].spec != HEADS_AND_ROWS) {
         for (; f.rows <= PLM_VK_FEW_ROWS && r == PLM_OK; f.rows *= 2)
             r = visit_facts(kernels, &k, &f, visit, ctx);
@@ -478,9 +527,9 @@ uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel)
 uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel)
 {
     const struct row *row = &table[kernel->row];
-    const uint32_t rows = row->spec == ROWS_FIRST       ? kernel->spec[0]
+    const uint32_t rows = row->spec == FIXED            ? 1
                           : row->spec == HEADS_AND_ROWS ? kernel->spec[1]
-                                                        : 1;
+                                                        : kernel->spec[0];
     return rows > row->min_rows ? rows : row->min_rows;
 }
 

@@ -148,7 +148,7 @@ static void each(void (*check)(enum plm_op op, const union args *a, uint32_t row
     for (enum plm_op op = 0; op < PLM_OPS; op++)
         for (uint32_t type = 0; type < PLM_VK_TYPES; type++)
             for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-                if (op != PLM_OP_QKV && op != PLM_OP_GLU && plm_panel_type_of(type, &t)) {
+                if (plm_panel_type_of(type, &t)) {
                     const union args a = args_of(op, rows[i], type);
                     check(op, &a, rows[i]);
                 }
