@@ -41,6 +41,19 @@ uint64_t conf_loops(enum plm_op op, const void *args)
         return TILE_ROWS * plm_div_ceil(tokens, PLM_ATTN_SPLIT_TOKENS) * split_loops(a->head_dim) +
                ONCE_LOOPS;
     }
+    case PLM_OP_ATTENTION_SPLIT:
+        return TILE_ROWS * split_loops(((const struct plm_attention_split_args *)args)->head_dim) +
+               ONCE_LOOPS;
+    case PLM_OP_ATTENTION_MERGE: {
+        const struct plm_attention_merge_args *a = args;
+        return (uint64_t)a->splits * PIECE_LOOPS + ONCE_LOOPS;
+    }
+    case PLM_OP_QKV: {
+        const struct plm_qkv_args *a = args; // panels of a head, which may begin within one
+        return (PLM_LOW(a->head_dim) / 16 + 1) * product_loops(a->n_in);
+    }
+    case PLM_OP_GLU: return 2 * product_loops(((const struct plm_glu_args *)args)->n_in);
+    case PLM_OP_ARGMAX: return row_loops(((const struct plm_argmax_args *)args)->n);
     // One piece of a row each, or 64 KiB.
     default: return PIECE_LOOPS + ONCE_LOOPS;
     }
