@@ -3,8 +3,8 @@
 // `rows` activation rows: the codes of a block are unpacked once per tile. `type` and `rows` are
 // constants at every call, so each instance is straight code.
 #include "backends/cpu/fn.h"
-#include "backends/panel/layout.h"
 #include "backends/cpu/rows.h"
+#include "backends/panel/layout.h"
 
 #define HALF_BIAS(a, b) ((uint32_t)(uint16_t)(a) | (uint32_t)(uint16_t)(b) << 16)
 #define EACH_ROW        VEC_UNROLL for (int r = 0; r < rows; r++)

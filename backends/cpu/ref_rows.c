@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference: get_rows, gather, add, copy, fill, verify.
 #include "backends/cpu/fn.h"
-#include "backends/panel/layout.h"
 #include "backends/cpu/rows.h"
+#include "backends/panel/layout.h"
 
 #define UNIT_WORDS 262144u // of copy, fill and verify, as ops.def says
 

@@ -69,7 +69,7 @@ struct plm_backend_device {
     uint64_t timeline;
     int64_t busy_from, busy_until; // of the last list that was submitted
     uint32_t open_dispatches;
-    bool open_slow; // they use what lies in slow memory
+    bool open_slow;  // they use what lies in slow memory
     int64_t open_ns; // that the variants of the open list's dispatches take beside
     struct plm_sim_choice choices[PLM_SIM_CHOICES];
     uint32_t n_choices;

@@ -225,8 +225,8 @@ struct plm_backend_device {
     bool slabs_mapped;            // slabs are seen by the host; there are no rings
     struct plm_hostmem machine;   // where unified
     _Atomic uint64_t taken_bytes; // in slabs and rings: our own account of the slabs' heap
-    // Slabs were freed since the last plm_vk_await_frees; what the driver counted beside our own before
-    // that, and when the last one was freed.
+    // Slabs were freed since the last plm_vk_await_frees; what the driver counted beside our own
+    // before that, and when the last one was freed.
     bool freed;
     uint64_t beside;
     int64_t freed_ns;

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/hostmem/cgroup.h"
 #include "backends/cpu/pool.h"
+#include "backends/hostmem/cgroup.h"
 #include "core/base/clock.h"
 
 #define PHASES 1000

@@ -67,8 +67,8 @@ struct conf_target {
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels
-// directly, "backend:NAME" and "backend:NAME:OPTIONS" go through the backend's list. 0, 77 (not on this machine) or 1.
-// Closing returns the number of failures that show only then.
+// directly, "backend:NAME" and "backend:NAME:OPTIONS" go through the backend's list. 0, 77 (not on
+// this machine) or 1. Closing returns the number of failures that show only then.
 int conf_target_open(const char *name, struct conf_target *ret);
 int conf_target_close(struct conf_target *t);
 int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked into programs that open Vulkan devices. Where leaks are looked for, Mesa's driver for the CPU
-// stays loaded to the end: what it keeps in globals counts as leaked once the loader has closed it.
+// Linked into programs that open Vulkan devices. Where leaks are looked for, Mesa's driver for the
+// CPU stays loaded to the end: what it keeps in globals counts as leaked once the loader has closed
+// it.
 #include <dlfcn.h>
 
 #if defined(__has_feature)
