@@ -3,11 +3,13 @@
 //   loader.c     libvulkan opened at run time, function tables
 //   instance.c   the instance; physical devices, described and judged (what is missing, by name)
 //   select.c     "vulkan:WHICH,key=value": which device, and how it is to be used
-//   open.c       device, queue, timeline; capabilities
 //   coopmat.c    cooperative matrices: what the driver lists
 //   types.c      memory types by role: pure
-//   memory.c     slabs, what is free
-//   staging.c    rings for memory that the host does not see; copies
+//   device.c     what all that follow use of an opened device: results, timelines, commands
+//   memory.c     buffers with memory of their own
+//   readings.c   what is free
+//   staging.c    rings for memory that the host does not see
+//   slabs.c      slabs; copies into them and out of them
 //   kernels.c    from an op's arguments to the kernel that runs it and its grid: pure
 //   variants.c   which of several kernels of the same bits an op runs: pure but for the choices
 //   split.c      what a dispatch costs, and how a list is cut for a watchdog: pure
@@ -15,6 +17,7 @@
 //   warm.c       warm-up: every kernel is made and run once
 //   cache.c      the pipeline cache's file
 //   list.c       the open list: appended, recorded, submitted again where it is the same
+//   open.c       opens and closes all of it; capabilities
 //   backend.c    the table of the contract
 #ifndef PLM_VULKAN_IMPL_H
 #define PLM_VULKAN_IMPL_H
@@ -194,7 +197,7 @@ void plm_vk_physical_sort(struct plm_vk_judged *list, uint32_t n);
 int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,
                   uint32_t *ret, struct plm_error *err);
 
-// ---- open.c ----
+// ---- the device ----
 
 #define PLM_VK_PUSH_BYTES 128 // push constants that every driver has
 
@@ -209,6 +212,12 @@ struct plm_vk_slabs {
     size_t n, cap;
 };
 
+// Each grows by one with a submit.
+struct plm_vk_timeline {
+    VkSemaphore semaphore;
+    uint64_t value; // as last submitted
+};
+
 struct plm_backend_device {
     struct plm_host *host;
     const struct plm_clock *clock;
@@ -220,11 +229,12 @@ struct plm_backend_device {
     struct plm_caps caps;
     VkDevice handle;
     VkQueue queue;
-    VkSemaphore timeline;
-    uint64_t value;               // of the timeline, as last submitted
-    bool slabs_mapped;            // slabs are seen by the host; there are no rings
-    struct plm_hostmem machine;   // where unified
-    _Atomic uint64_t taken_bytes; // in slabs and rings: our own account of the slabs' heap
+    struct plm_vk_timeline timeline; // of lists: the values that the contract counts
+    struct plm_vk_timeline copies;   // of copies that travel apart from a list, so that the
+                                     // contract's values grow by one a list
+    bool slabs_mapped;               // slabs are seen by the host; there are no rings
+    struct plm_hostmem machine;      // where unified
+    _Atomic uint64_t taken_bytes;    // in slabs and rings: our own account of the slabs' heap
     // Slabs were freed since the last plm_vk_await_frees; what the driver counted beside our own
     // before that, and when the last one was freed.
     bool freed;
@@ -237,9 +247,8 @@ struct plm_backend_device {
     struct plm_vk_list *list;
 };
 
-int plm_vk_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
-                struct plm_error *err);
-void plm_vk_close(struct plm_backend_device *dev);
+// ---- device.c ----
+
 // Maps a result to a status; DEVICE_LOST becomes sticky.
 int plm_vk_status(struct plm_backend_device *dev, VkResult result);
 int plm_vk_timeline_create(struct plm_backend_device *dev, VkSemaphore *ret);
@@ -248,17 +257,41 @@ int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, u
                          int64_t timeout_ns);
 // Waits for all that was submitted, but not for ever: a device that does not end it is lost.
 void plm_vk_settle(struct plm_backend_device *dev);
+// A pool and n primary buffers of it. What a failure leaves goes with the pool.
+int plm_vk_commands_create(struct plm_backend_device *dev, uint32_t n, VkCommandPool *ret_pool,
+                           VkCommandBuffer *ret_buffers);
+// What was written before is seen after.
+void plm_vk_memory_barrier(const struct plm_backend_device *dev, VkCommandBuffer commands,
+                           VkPipelineStageFlags2 before, VkAccessFlags2 wrote,
+                           VkPipelineStageFlags2 after, VkAccessFlags2 access);
 
 // ---- memory.c ----
 
-int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
-                 void *import_ptr, struct plm_slab *ret);
-void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab);
+// The buffer that slabs and rings are.
+VkBufferCreateInfo plm_vk_buffer_info(uint64_t bytes);
+
+// A buffer of its own with memory of a type, mapped where the host sees the type (host, else NULL);
+// taken: what the driver took. There when the call returns; not charged to taken_bytes.
+struct plm_vk_memory {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    uint64_t addr, taken;
+    void *host;
+};
+int plm_vk_memory_create(struct plm_backend_device *dev, uint32_t type, uint64_t bytes,
+                         struct plm_vk_memory *ret);
+// Of memory that the caller keeps. UNSUPPORTED: the device takes none; INVALID: not aligned.
+int plm_vk_memory_import(struct plm_backend_device *dev, void *ptr, uint64_t bytes,
+                         struct plm_vk_memory *ret);
+void plm_vk_memory_destroy(struct plm_backend_device *dev, struct plm_vk_memory *memory);
+
+// ---- readings.c ----
+
 int plm_vk_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
 // Waits until the driver no longer counts slabs that were freed, where it tells, but not for long.
 void plm_vk_await_frees(struct plm_backend_device *dev);
-// The buffer that slabs and rings are.
-VkBufferCreateInfo plm_vk_buffer_info(uint64_t bytes);
+// Before a slab is freed.
+void plm_vk_note_free(struct plm_backend_device *dev);
 
 // What is known of the slabs' heap; budget and usage are as the driver says, unbelieved.
 struct plm_vk_heap {
@@ -273,38 +306,38 @@ void plm_vk_read_heap(const struct plm_vk_heap *heap, struct plm_mem_info *ret);
 // that of the process.
 void plm_vk_read_unified(const struct plm_mem_info *machine, bool cpu, struct plm_mem_info *info);
 
-// A buffer of its own with memory of a type, mapped where the host sees the type (host, else NULL);
-// taken: what the driver took. Not charged to taken_bytes.
-struct plm_vk_memory {
-    VkBuffer buffer;
-    VkDeviceMemory memory;
-    uint64_t addr, taken;
-    void *host;
-};
-int plm_vk_memory_create(struct plm_backend_device *dev, uint32_t type, uint64_t bytes,
-                         struct plm_vk_memory *ret);
-void plm_vk_memory_destroy(struct plm_backend_device *dev, struct plm_vk_memory *memory);
-// Where an address lies, for copies. False: in no slab.
-bool plm_vk_find(const struct plm_backend_device *dev, uint64_t addr, VkBuffer *ret_buffer,
-                 uint64_t *ret_offset, void **ret_host);
-
 // ---- staging.c ----
+
+// A part of a slab.
+struct plm_vk_range {
+    uint64_t addr;
+    VkBuffer buffer;
+    uint64_t offset; // in the buffer
+    uint64_t bytes;
+};
 
 int plm_vk_staging_create(struct plm_backend_device *dev, struct plm_vk_staging **ret);
 void plm_vk_staging_destroy(struct plm_backend_device *dev, struct plm_vk_staging *staging);
 // Gives back the load ring for good (empty_cache); returns its bytes.
 uint64_t plm_vk_staging_trim(struct plm_backend_device *dev);
-// Waits for the copies that travel: PLM_OK, TIMEOUT, LOST.
-int plm_vk_staging_settle(struct plm_backend_device *dev, int64_t timeout_ns);
 // Before a slab is freed: drops those copies into it that wait for a submit.
 void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64_t bytes);
-int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
-int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
+int plm_vk_staging_in(struct plm_backend_device *dev, const struct plm_vk_range *to,
+                      const void *src);
+int plm_vk_staging_out(struct plm_backend_device *dev, void *dst, const struct plm_vk_range *from);
 // Small copies wait in the serving ring for the next submit, before whose dispatches they run: the
 // commands that hold them, with the barriers before and after; VK_NULL_HANDLE where none waits.
 // Where the submit went through, submitted says so; where it did not, the copies wait on.
 int plm_vk_staging_flush(struct plm_backend_device *dev, VkCommandBuffer *ret);
 void plm_vk_staging_submitted(struct plm_backend_device *dev, uint64_t value);
+
+// ---- slabs.c ----
+
+int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
+                 void *import_ptr, struct plm_slab *ret);
+void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab);
+int plm_vk_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
+int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
 
 // ---- kernels.c ----
 
@@ -480,5 +513,11 @@ int plm_vk_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_
 // Records the longest list once, so that command pools have grown before anything is measured.
 int plm_vk_list_warm_up(struct plm_backend_device *dev);
 void plm_vk_list_counters(const struct plm_backend_device *dev, struct plm_vk_list_counters *ret);
+
+// ---- open.c ----
+
+int plm_vk_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
+                struct plm_error *err);
+void plm_vk_close(struct plm_backend_device *dev);
 
 #endif

@@ -58,24 +58,11 @@ struct plm_vk_list {
 static int create_recording(struct plm_backend_device *dev, struct plm_vk_list *list,
                             struct recording *rec)
 {
-    const VkCommandPoolCreateInfo pool = {
-        .sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-        .queueFamilyIndex = dev->physical.queue_family,
-    };
     rec->dispatches = plm_calloc(dev->host, PLM_HOST_DEVICE, list->cap, sizeof(*rec->dispatches));
     rec->parts = plm_calloc(dev->host, PLM_HOST_DEVICE, list->n_parts, sizeof(VkCommandBuffer));
     if (rec->dispatches == NULL || rec->parts == NULL)
         return PLM_ERR_NOMEM_HOST;
-    int r = plm_vk_status(dev, dev->vk->CreateCommandPool(dev->handle, &pool, NULL, &rec->pool));
-    if (r != PLM_OK)
-        return r;
-    const VkCommandBufferAllocateInfo buffers = {
-        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-        .commandPool = rec->pool,
-        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-        .commandBufferCount = list->n_parts,
-    };
-    return plm_vk_status(dev, dev->vk->AllocateCommandBuffers(dev->handle, &buffers, rec->parts));
+    return plm_vk_commands_create(dev, list->n_parts, &rec->pool, rec->parts);
 }
 
 static int create_submit(struct plm_backend_device *dev, struct plm_vk_list *list)
@@ -184,26 +171,6 @@ void plm_vk_discard(struct plm_backend_device *dev)
 
 // ---- recording ----
 
-// Memory that src wrote is seen by dst.
-static void memory_barrier(const struct plm_backend_device *dev, VkCommandBuffer buffer,
-                           VkPipelineStageFlags2 src_stage, VkAccessFlags2 src,
-                           VkPipelineStageFlags2 dst_stage, VkAccessFlags2 dst)
-{
-    const VkMemoryBarrier2 memory = {
-        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER_2,
-        .srcStageMask = src_stage,
-        .srcAccessMask = src,
-        .dstStageMask = dst_stage,
-        .dstAccessMask = dst,
-    };
-    const VkDependencyInfo info = {
-        .sType = VK_STRUCTURE_TYPE_DEPENDENCY_INFO,
-        .memoryBarrierCount = 1,
-        .pMemoryBarriers = &memory,
-    };
-    dev->vk->CmdPipelineBarrier2(buffer, &info);
-}
-
 #define SHADER_READ_WRITE                                                                          \
     (VK_ACCESS_2_SHADER_STORAGE_READ_BIT | VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT)
 
@@ -212,20 +179,20 @@ static int begin_part(struct plm_backend_device *dev, VkCommandBuffer part)
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
     int r = plm_vk_status(dev, dev->vk->BeginCommandBuffer(part, &info));
     if (r == PLM_OK) // what ran before: earlier lists and parts, and copies
-        memory_barrier(dev, part,
-                       VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_COPY_BIT,
-                       VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT,
-                       VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT, SHADER_READ_WRITE);
+        plm_vk_memory_barrier(dev, part,
+                              VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_2_COPY_BIT,
+                              VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT,
+                              VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT, SHADER_READ_WRITE);
     return r;
 }
 
 static int end_part(struct plm_backend_device *dev, VkCommandBuffer part)
 {
-    memory_barrier(dev, part, VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
-                   VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT,
-                   VK_PIPELINE_STAGE_2_COPY_BIT | VK_PIPELINE_STAGE_2_HOST_BIT,
-                   VK_ACCESS_2_TRANSFER_READ_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT |
-                       VK_ACCESS_2_HOST_READ_BIT | VK_ACCESS_2_HOST_WRITE_BIT);
+    plm_vk_memory_barrier(dev, part, VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
+                          VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT,
+                          VK_PIPELINE_STAGE_2_COPY_BIT | VK_PIPELINE_STAGE_2_HOST_BIT,
+                          VK_ACCESS_2_TRANSFER_READ_BIT | VK_ACCESS_2_TRANSFER_WRITE_BIT |
+                              VK_ACCESS_2_HOST_READ_BIT | VK_ACCESS_2_HOST_WRITE_BIT);
     return plm_vk_status(dev, dev->vk->EndCommandBuffer(part));
 }
 
@@ -233,9 +200,9 @@ static void record_piece(const struct plm_backend_device *dev, VkCommandBuffer p
                          const struct dispatch *d, const struct plm_vk_piece *piece)
 {
     if (d->barrier && piece->index == 0)
-        memory_barrier(dev, part, VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
-                       VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT, VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
-                       SHADER_READ_WRITE);
+        plm_vk_memory_barrier(dev, part, VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT,
+                              VK_ACCESS_2_SHADER_STORAGE_WRITE_BIT,
+                              VK_PIPELINE_STAGE_2_COMPUTE_SHADER_BIT, SHADER_READ_WRITE);
     dev->vk->CmdBindPipeline(part, VK_PIPELINE_BIND_POINT_COMPUTE, d->pipeline);
     dev->vk->CmdPushConstants(part, dev->pipelines->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                               d->args_bytes, d->args);
@@ -343,7 +310,7 @@ static uint32_t fill_batches(struct plm_backend_device *dev, const struct record
             list->buffers[buffer++].commandBuffer = rec->parts[i];
         list->signals[i] = (VkSemaphoreSubmitInfo){
             .sType = VK_STRUCTURE_TYPE_SEMAPHORE_SUBMIT_INFO,
-            .semaphore = i == n - 1 ? dev->timeline : list->part_timeline,
+            .semaphore = i == n - 1 ? dev->timeline.semaphore : list->part_timeline,
             .value = i == n - 1 ? value : list->part_value + i + 1,
             .stageMask = VK_PIPELINE_STAGE_2_ALL_COMMANDS_BIT,
         };
@@ -366,7 +333,7 @@ static void submitted(struct plm_backend_device *dev, struct recording *rec, uin
     list->counters.parts += parts;
     list->submitted_ns = plm_now(dev->clock);
     if (rec != NULL)
-        rec->value = dev->value;
+        rec->value = dev->timeline.value;
 }
 
 int plm_vk_submit(struct plm_backend_device *dev, uint64_t *ret_value)
@@ -380,11 +347,11 @@ int plm_vk_submit(struct plm_backend_device *dev, uint64_t *ret_value)
     if (r == PLM_OK && list->n > 0)
         r = find_recording(dev, &rec);
     if (r == PLM_OK) {
-        const uint32_t n = fill_batches(dev, rec, flush, dev->value + 1);
+        const uint32_t n = fill_batches(dev, rec, flush, dev->timeline.value + 1);
         r = plm_vk_status(dev, dev->vk->QueueSubmit2(dev->queue, n, list->infos, VK_NULL_HANDLE));
         if (r == PLM_OK) {
-            *ret_value = ++dev->value;
-            plm_vk_staging_submitted(dev, dev->value);
+            *ret_value = ++dev->timeline.value;
+            plm_vk_staging_submitted(dev, dev->timeline.value);
             submitted(dev, rec, n);
             plm_vk_discard(dev);
         }
@@ -399,8 +366,8 @@ int plm_vk_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 int plm_vk_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns)
 {
     struct plm_vk_list *list = dev->list;
-    const int r = plm_vk_timeline_wait(dev, dev->timeline, value, timeout_ns);
-    if (r == PLM_OK && list->running != NULL && value == dev->value) {
+    const int r = plm_vk_timeline_wait(dev, dev->timeline.semaphore, value, timeout_ns);
+    if (r == PLM_OK && list->running != NULL && value == dev->timeline.value) {
         plm_vk_pace_learn(&list->pace, list->running->work, list->running->n,
                           plm_now(dev->clock) - list->submitted_ns);
         list->running = NULL;

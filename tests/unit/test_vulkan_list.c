@@ -75,7 +75,7 @@ static void finish(void)
 {
     uint64_t value;
     ck_assert_int_eq(plm_vk_submit(dev, &value), PLM_OK);
-    ck_assert_uint_eq(value, dev->value);
+    ck_assert_uint_eq(value, dev->timeline.value);
     ck_assert_int_eq(plm_vk_wait(dev, value, WAIT_NS), PLM_OK);
 }
 
@@ -186,7 +186,7 @@ START_TEST(lists_in_flight_follow_each_other)
             ck_assert_int_eq(plm_vk_submit(dev, &value), PLM_OK);
         }
     }
-    ck_assert_uint_eq(value, dev->value);
+    ck_assert_uint_eq(value, dev->timeline.value);
     ck_assert_int_eq(plm_vk_wait(dev, value, WAIT_NS), PLM_OK);
     ck_assert_uint_eq(word_of(2), word_of(1));
     // Nothing launched is a submit as well.
@@ -304,12 +304,12 @@ START_TEST(a_submit_without_room_can_be_made_again)
     put_word(0, 1);
     copy(0, 1, 16);
     finish();
-    const uint64_t last = dev->value;
+    const uint64_t last = dev->timeline.value;
     put_word(0, 2); // waits for the submit that fails
     copy(0, 1, 16);
     fail_next_submit(results[_i]);
     ck_assert_int_eq(plm_vk_submit(dev, &value), PLM_ERR_OUT_OF_DEVICE);
-    ck_assert_uint_eq(dev->value, last);
+    ck_assert_uint_eq(dev->timeline.value, last);
     ck_assert_int_eq(plm_vk_submit(dev, &value), PLM_OK);
     ck_assert_uint_eq(value, last + 1);
     ck_assert_int_eq(plm_vk_wait(dev, value, WAIT_NS), PLM_OK);
