@@ -121,8 +121,8 @@ static uint32_t compare_record(struct diff *d, uint64_t at, const uint8_t *want,
         differ(d, "scale at", at, (double)dw, (double)dg);
     if (s[0] != sum[0] || s[1] != sum[1])
         differ(d, "sum at", at, sum[0] + sum[1], s[0] + s[1]);
-    double product = (double)dg * (sum[0] + sum[1]);
-    if (!near(product, (double)ds, 1e-6 * fabs(product) + (double)FLT_MIN))
+    const double product = (double)(dg * (float)(sum[0] + sum[1])); // may be infinite
+    if (!near(product, (double)ds, 1e-6 * size_of(product) + (double)FLT_MIN))
         differ(d, "d * sum at", at, product, (double)ds);
     // A value within limit * top of a boundary, on either side, may round to the other code; value
     // and scale can both be off.
