@@ -127,6 +127,13 @@ static bool write_all(int fd, const void *from, uint64_t bytes)
     return true;
 }
 
+// Whether the new file may take the place of what is there: /dev/null and the like stay.
+static bool may_replace(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) != 0 ? errno == ENOENT : S_ISREG(st.st_mode);
+}
+
 // Readers see the old file or the new one.
 static bool replace(const char *path, const struct header *h, const void *data)
 {
@@ -156,7 +163,7 @@ void plm_vk_cache_save(struct plm_backend_device *dev, VkPipelineCache cache)
               dev->vk->GetPipelineCacheData(dev->handle, cache, &bytes, data) == VK_SUCCESS;
     if (ok) {
         const struct header h = header_of(&dev->physical, data, bytes);
-        ok = replace(path, &h, data);
+        ok = may_replace(path) && replace(path, &h, data);
     }
     if (!ok)
         plm_logf(dev->log, PLM_LOG_WARN, "the pipeline cache %s could not be written", path);

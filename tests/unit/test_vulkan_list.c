@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backends/vulkan/impl.h"
@@ -415,6 +416,20 @@ START_TEST(a_cache_that_can_not_be_written_is_said)
 }
 END_TEST
 
+START_TEST(what_is_no_file_stays_what_it_is)
+{
+    struct stat st;
+    snprintf(cache_path, sizeof(cache_path), "/tmp/plm_vulkan_fifo.%d", (int)getpid());
+    snprintf(cache_options, sizeof(cache_options), "0,cache=%s", cache_path);
+    unlink(cache_path);
+    ck_assert_int_eq(mkfifo(cache_path, 0600), 0);
+    ck_assert(open_warns());
+    ck_assert_int_eq(stat(cache_path, &st), 0);
+    ck_assert(S_ISFIFO(st.st_mode));
+    unlink(cache_path);
+}
+END_TEST
+
 static bool there_is_a_device(void)
 {
     struct plm_device_desc desc;
@@ -442,6 +457,7 @@ int main(void)
     tcase_add_test(tc, a_pipeline_that_fails_is_named);
     tcase_add_test(tc, a_cache_is_read_where_it_fits);
     tcase_add_test(tc, a_cache_that_can_not_be_written_is_said);
+    tcase_add_test(tc, what_is_no_file_stays_what_it_is);
     Suite *suite = suite_create("vulkan_list");
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
