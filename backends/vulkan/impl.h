@@ -122,7 +122,8 @@ void plm_vk_features_chain(struct plm_vk_features *ret);
 //   math=f32|f16     arithmetic of float products; f16 is a numerics class of its own
 //   dot=on|off       integer dot product instructions, where the driver has them (on)
 //   coopmat=on|off   cooperative matrix, where the driver lists the shape (on)
-//   host_visible=on|off  off: never map device memory, go through the rings (tests)
+//   kernels=auto|gpu gpu: what cards run also on a driver for the CPU, which has few of its own
+//   (tests) host_visible=on|off  off: never map device memory, go through the rings (tests)
 //   submit_ms=N      longest submit; 0: what the driver is known to tolerate
 //   cache=FILE       pipeline cache, read at open and written after the warm-up
 struct plm_vk_opts {
@@ -132,6 +133,7 @@ struct plm_vk_opts {
     bool f16_math;
     bool dot;
     bool coopmat;
+    bool gpu_kernels;
     bool host_visible;
     uint32_t submit_ms;
     char cache_path[4096]; // "": none

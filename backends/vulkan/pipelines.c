@@ -161,7 +161,8 @@ int plm_vk_pipelines_create(struct plm_backend_device *dev, struct plm_vk_pipeli
     if (p == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the pipelines");
     plm_vk_kernels_init(&p->kernels, dev->physical.needs_met, dev->opts.f16_math,
-                        dev->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU);
+                        dev->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU &&
+                            !dev->opts.gpu_kernels);
     const VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, PLM_VK_PUSH_BYTES};
     const VkPipelineLayoutCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,

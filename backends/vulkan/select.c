@@ -91,6 +91,8 @@ static int parse_key(const char *s, size_t n, struct plm_vk_opts *o, struct plm_
         return parse_switch("dot", value, len, "on", "off", &o->dot, err);
     if (is(s, key, "coopmat"))
         return parse_switch("coopmat", value, len, "on", "off", &o->coopmat, err);
+    if (is(s, key, "kernels"))
+        return parse_switch("kernels", value, len, "gpu", "auto", &o->gpu_kernels, err);
     if (is(s, key, "host_visible"))
         return parse_switch("host_visible", value, len, "on", "off", &o->host_visible, err);
     if (is(s, key, "submit_ms")) {
@@ -111,8 +113,8 @@ static int parse_key(const char *s, size_t n, struct plm_vk_opts *o, struct plm_
         return PLM_OK;
     }
     return plm_fail(err, PLM_ERR_INVALID,
-                    "vulkan: no option '%.*s'; there are math, dot, coopmat, host_visible, "
-                    "submit_ms and cache",
+                    "vulkan: no option '%.*s'; there are math, dot, coopmat, kernels, "
+                    "host_visible, submit_ms and cache",
                     (int)(key < 32 ? key : 32), s);
 }
 

@@ -25,12 +25,13 @@ START_TEST(options_name_a_device_and_its_use)
 {
     struct plm_vk_opts o = parse("1");
     ck_assert_uint_eq(o.index, 1);
-    ck_assert(o.dot && o.coopmat && o.host_visible && !o.f16_math);
+    ck_assert(o.dot && o.coopmat && o.host_visible && !o.f16_math && !o.gpu_kernels);
     ck_assert_uint_eq(o.submit_ms, 0);
-    o = parse("llvmpipe,math=f16,dot=off,coopmat=off,host_visible=off,submit_ms=250,cache=/x/y=z");
+    o = parse("llvmpipe,math=f16,dot=off,coopmat=off,kernels=gpu,host_visible=off,submit_ms=250,"
+              "cache=/x/y=z");
     ck_assert_str_eq(o.name, "llvmpipe");
     ck_assert_str_eq(o.uuid, "");
-    ck_assert(o.f16_math && !o.dot && !o.coopmat && !o.host_visible);
+    ck_assert(o.f16_math && !o.dot && !o.coopmat && o.gpu_kernels && !o.host_visible);
     ck_assert_uint_eq(o.submit_ms, 250);
     ck_assert_str_eq(o.cache_path, "/x/y=z");
     o = parse("6d657361-3232-2e33-2E36-000000000000");
