@@ -59,7 +59,7 @@ double plm_seconds(int64_t from_ns, int64_t to_ns);
 void plm_histogram_init(plim_histogram *h, bool tokens);
 void plm_histogram_add(plim_histogram *h, double seconds);
 
-// ---- what is loaded: watch.c and tuned.c, load.c, stress.c, tune.c, core.c on top ----
+// ---- what is loaded: load.c, forward.c, residency.c, stress.c, tune.c; core.c on top ----
 
 // The monitor thread of the stress.
 struct plm_watch {
@@ -179,11 +179,6 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
 uint64_t plm_core_seed(struct plm_core *core);
 // Enters a phase: peaks are kept under it, and the backend hears of it.
 void plm_core_phase(struct plm_core *core, enum plm_phase phase);
-// One dummy forward of this shape and spread (step->kind does not count) on core's workspace and
-// pool, with plm_forward_flags; tuner: with TUNING. *ret as plm_core_forward.
-int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
-                        const struct plm_tuner *tuner, struct plm_forward_out *ret,
-                        struct plm_error *err);
 // Chooses variants of ops, from opts.tuning or by timing them (tune.c). Before the profile; leaves
 // no device memory behind. What can not be tuned runs as it would without: only LOST and NOMEM_HOST
 // fail.
@@ -212,22 +207,29 @@ int plm_core_validate_pool(struct plm_core *core, struct plm_error *err);
 int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes);
 // Times steps on the proved pool, into core->pace.
 void plm_core_pace(struct plm_core *core);
-// Whether others can take what this device gave us: what is in host memory is not the question.
-bool plm_core_may_lose_memory(const struct plm_core *core);
+// Whether others can take what such a device gave us: what is in host memory is not the question.
+bool plm_core_may_lose_memory(const struct plm_caps *caps);
 // Reads opts.certificate. False where there is none that holds for this start, and says why.
 bool plm_core_certified(struct plm_core *core, struct plm_profile *ret);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
-// One forward, waited for. While sealed, a submit that finds no room is made once more without the
-// ballast; OUT_OF_DEVICE: that failed, too, and nothing ran. TIMEOUT: it runs longer than the
-// watchdog allows, and may still run. *ret_used_bytes (may be NULL): workspace that it was seen to
-// use; above cost() where the guard behind the last buffer was written.
+// forward.c: one forward, waited for. While sealed, a submit that finds no room is made once more
+// without the ballast; OUT_OF_DEVICE: that failed, too, and nothing ran. TIMEOUT: it runs longer
+// than the watchdog allows, and may still run. *ret_used_bytes (may be NULL): workspace that it was
+// seen to use; above cost() where the guard behind the last buffer was written.
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
                      struct plm_forward_out *ret, int64_t *ret_used_bytes);
 // Row i of the logits for the host; NULL: the device was lost.
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
 // The records of all rows of a step (plm_forward_out.best); NULL: the device was lost.
 const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows);
+// One dummy forward of this shape and spread (step->kind does not count) on core's workspace and
+// pool, with plm_forward_flags; tuner: with TUNING. *ret as plm_core_forward.
+int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
+                        const struct plm_tuner *tuner, struct plm_forward_out *ret,
+                        struct plm_error *err);
+// Gives the ballast back: room for such a submit.
+void plm_core_drop_ballast(struct plm_core *core);
 // Copies foreign options over the defaults; INVALID names the field.
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
 // Judges limits against each other that only model and device tell, before the load: INVALID names

@@ -6,9 +6,8 @@
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
-bool plm_core_may_lose_memory(const struct plm_core *core)
+bool plm_core_may_lose_memory(const struct plm_caps *caps)
 {
-    const struct plm_caps *caps = plm_device_caps(core->device);
     return caps->commit == PLM_COMMIT_SOFT && !caps->unified;
 }
 

@@ -1,163 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forwards that the stress loop asks for, and the memory it moves: struct plm_stress_ops over
-// the real model, device and pool.
+// What the stress loop asks for, the steps it runs and the memory it moves: struct plm_stress_ops
+// over the real model, device and pool.
 #include <string.h>
 
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
-// ---- forwards ----
-
-#define GUARD_BYTE 0xA5 // neither zero nor a likely byte of a float
-
-// The guard behind the last buffer of a step that takes `cost` bytes.
-static int arm_guard(struct plm_core *core, int64_t cost)
-{
-    unsigned char guard[PLM_COST_GUARD_BYTES];
-    memset(guard, GUARD_BYTE, sizeof(guard));
-    return plm_device_copy_in(core->device,
-                              core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES, guard,
-                              sizeof(guard));
-}
-
-static int read_guard(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes)
-{
-    unsigned char guard[PLM_COST_GUARD_BYTES];
-    int r = plm_device_copy_out(core->device, guard,
-                                core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES,
-                                sizeof(guard));
-    unsigned char whole[PLM_COST_GUARD_BYTES];
-    memset(whole, GUARD_BYTE, sizeof(whole));
-    int64_t over = memcmp(guard, whole, sizeof(guard)) != 0 ? PLM_COST_GUARD_BYTES : 0;
-    while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
-        over--;
-    if (r == PLM_OK)
-        *ret_used_bytes = cost + over;
-    return r;
-}
-
-static int take_ballast(void *ctx, int64_t bytes);
-
-// A step is idempotent: its writes are addressed by position. So where a submit of serving finds no
-// room, the ballast makes it, and the same list goes out once more. During the start a refusal is a
-// finding, not a mishap.
-static int submit(struct plm_core *core, uint64_t *ret_value)
-{
-    int r = plm_device_submit(core->device, ret_value);
-    if (r != PLM_ERR_OUT_OF_DEVICE || !plm_device_sealed(core->device))
-        return r;
-    core->resubmits++;
-    take_ballast(core, 0);
-    return plm_device_submit(core->device, ret_value);
-}
-
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
-                     struct plm_forward_out *ret, int64_t *ret_used_bytes)
-{
-    uint64_t value;
-    const int64_t start = plm_now(core->clock);
-    const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
-    int r = arm_guard(core, cost);
-    core->logits_at = 0;
-    if (r == PLM_OK)
-        r = plm_model_forward(core->model, core->device, forward, ret);
-    if (r == PLM_OK)
-        r = submit(core, &value);
-    if (r != PLM_OK) {
-        plm_device_discard(core->device); // else the next forward would run what is left of this
-        return r;
-    }
-    // From READY on the watchdog looks on; before, a step ends or the device is lost.
-    const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
-    r = plm_device_wait(core->device, value, limit_ms > 0 ? limit_ms * 1000000 : -1);
-    core->forward_ns = plm_now(core->clock) - start;
-    if (r == PLM_OK && ret_used_bytes != NULL)
-        r = read_guard(core, cost, ret_used_bytes);
-    return r;
-}
-
-const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
-{
-    uint64_t bytes = 4ull * plm_model_facts(core->model)->n_vocab;
-    uint64_t addr = logits + bytes * i;
-    const float *host = plm_arena_host(core->workspace, addr);
-    if (host != NULL)
-        return host;
-    // A step of one sequence looks at its row twice: whether it is finite, and to choose.
-    if (core->logits_row != NULL && core->logits_at == addr)
-        return core->logits_row;
-    core->logits_at = 0;
-    if (core->logits_row == NULL ||
-        plm_device_copy_out(core->device, core->logits_row, addr, bytes) != PLM_OK)
-        return NULL;
-    core->logits_at = addr;
-    return core->logits_row;
-}
-
-const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows)
-{
-    const struct plm_argmax_record *host = plm_arena_host(core->workspace, best);
-    if (host != NULL)
-        return host;
-    if (core->best == NULL ||
-        plm_device_copy_out(core->device, core->best, best, rows * sizeof(*core->best)) != PLM_OK)
-        return NULL;
-    return core->best;
-}
-
-// Host arrays of one forward of the stress, in one allocation.
-struct dummy {
-    int32_t *tokens, *pos, *seq, *logits_rows;
-    uint64_t *slots, *tables;
-    uint32_t stride;
-};
-
-static void *dummy_alloc(struct plm_core *core, const struct plm_shape *s, struct dummy *ret)
-{
-    uint64_t stride = plm_div_ceil(s->ctx, PLM_KV_BLOCK_TOKENS);
-    uint64_t words = s->rows + s->seqs * stride;
-    char *at = plm_calloc(core->host, PLM_HOST_OTHER, 1,
-                          words * 8 + 12ull * s->rows + 4ull * s->logits_rows);
-    if (at == NULL)
-        return NULL;
-    ret->stride = (uint32_t)stride;
-    ret->slots = (uint64_t *)(void *)at;
-    ret->tables = ret->slots + s->rows;
-    ret->tokens = (int32_t *)(void *)(at + words * 8);
-    ret->pos = ret->tokens + s->rows;
-    ret->seq = ret->pos + s->rows;
-    ret->logits_rows = ret->seq + s->rows;
-    return at;
-}
-
-// Spreads the rows over the sequences as struct plm_stress_step says. Blocks are dealt in turn and
-// repeat where the pool has fewer than the tables name.
-static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step, struct dummy *d)
-{
-    const struct plm_shape *s = &step->shape;
-    const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
-    struct plm_kv_pool_stats pool;
-    plm_kv_pool_read(core->pool, &pool);
-    for (uint64_t i = 0; i < (uint64_t)s->seqs * d->stride; i++)
-        d->tables[i] = plm_kv_pool_addr(core->pool, (uint32_t)(i % pool.total));
-    uint32_t row = 0;
-    for (uint32_t q = 0; q < s->seqs; q++) {
-        uint32_t n = 1;
-        if (step->flags & PLM_STRESS_EVEN)
-            n = s->rows / s->seqs + (q < s->rows % s->seqs);
-        else if (q == 0)
-            n = s->rows - (s->seqs - 1);
-        for (uint32_t i = 0; i < n; i++, row++) {
-            uint32_t pos = s->ctx - n + i;
-            d->tokens[row] = (int32_t)(row % n_vocab);
-            d->pos[row] = (int32_t)pos;
-            d->seq[row] = (int32_t)q;
-            d->slots[row] = d->tables[(uint64_t)q * d->stride + pos / PLM_KV_BLOCK_TOKENS];
-        }
-    }
-    for (uint32_t i = 0; i < s->logits_rows; i++)
-        d->logits_rows[i] = (int32_t)(s->rows - s->logits_rows + i);
-}
+// ---- steps ----
 
 // The most work that a request can ask of the sampler: all tokens sorted, 20 alternatives. One row
 // is enough, since all rows use the same scratch one after the other.
@@ -188,34 +37,6 @@ static enum plm_phase step_phase(enum plm_stress_kind kind)
 {
     const bool decodes = kind == PLM_STRESS_DECODE || kind == PLM_STRESS_FULL_DECODE;
     return decodes ? PLM_PHASE_DECODE : PLM_PHASE_PREFILL;
-}
-
-int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
-                        const struct plm_tuner *tuner, struct plm_forward_out *ret,
-                        struct plm_error *err)
-{
-    struct dummy d;
-    void *memory = dummy_alloc(core, &step->shape, &d);
-    if (memory == NULL)
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a dummy step");
-    dummy_fill(core, step, &d);
-    const struct plm_forward forward = {.shape = step->shape,
-                                        .flags = flags,
-                                        .workspace = core->workspace_addr,
-                                        .tokens = d.tokens,
-                                        .pos = d.pos,
-                                        .seq = d.seq,
-                                        .slots = d.slots,
-                                        .tables = d.tables,
-                                        .table_stride = d.stride,
-                                        .logits_rows = d.logits_rows,
-                                        .tuner = tuner};
-    int r = plm_core_forward(core, &forward, ret, NULL);
-    plm_free(core->host, memory);
-    return r == PLM_OK
-               ? r
-               : plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",
-                          step->shape.rows, step->shape.seqs, step->shape.ctx, plm_strstatus(r));
 }
 
 static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_error *err)
@@ -310,8 +131,7 @@ static int kv_verify(void *ctx, struct plm_error *err)
 static int take_ballast(void *ctx, int64_t bytes)
 {
     struct plm_core *core = ctx;
-    plm_arena_destroy(core->ballast);
-    core->ballast = NULL;
+    plm_core_drop_ballast(core);
     if (bytes <= 0)
         return PLM_OK;
     int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_BALLAST, 0,
@@ -322,10 +142,8 @@ static int take_ballast(void *ctx, int64_t bytes)
     const int64_t most = (int64_t)(whole > 0 ? whole : caps->max_slab_bytes);
     for (; r == PLM_OK && bytes > 0; bytes -= most)
         r = plm_arena_reserve(core->ballast, (uint64_t)plm_min_i64(bytes, most));
-    if (r != PLM_OK) {
-        plm_arena_destroy(core->ballast);
-        core->ballast = NULL;
-    }
+    if (r != PLM_OK)
+        plm_core_drop_ballast(core);
     return r;
 }
 
@@ -380,7 +198,7 @@ static void phase_peaks(void *ctx, struct plm_stress_peaks *ret)
 static void seal(void *ctx)
 {
     struct plm_core *core = ctx;
-    if (plm_core_may_lose_memory(core))
+    if (plm_core_may_lose_memory(plm_device_caps(core->device)))
         plm_core_pace(core);
     plm_device_seal(core->device, true);
 }
@@ -439,7 +257,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
         .clock = core->clock,
         .log = &core->log,
         .prove_full = o->prove_full != 0,
-        .keep_ballast = caps->commit == PLM_COMMIT_SOFT && !caps->unified,
+        .keep_ballast = plm_core_may_lose_memory(caps),
         .host_pays = caps->unified};
 }
 
@@ -477,7 +295,7 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .reopen = reopen,
                                    .phase_peaks = phase_peaks,
                                    .progress = report};
-    if (plm_core_may_lose_memory(core))
+    if (plm_core_may_lose_memory(plm_device_caps(core->device)))
         ret->slow_bytes = plm_core_slow_bytes;
 }
 

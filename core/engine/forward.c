@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forwards on the core's workspace, watched by the guard behind it: those of serving, and dummies
+// of any shape over whatever blocks the pool has.
+#include <string.h>
+
+#include "core/base/checked.h"
+#include "core/engine/impl.h"
+
+// ---- the guard ----
+
+#define GUARD_BYTE 0xA5 // neither zero nor a likely byte of a float
+
+// The guard behind the last buffer of a step that takes `cost` bytes.
+static int arm_guard(struct plm_core *core, int64_t cost)
+{
+    unsigned char guard[PLM_COST_GUARD_BYTES];
+    memset(guard, GUARD_BYTE, sizeof(guard));
+    return plm_device_copy_in(core->device,
+                              core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES, guard,
+                              sizeof(guard));
+}
+
+static int read_guard(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes)
+{
+    unsigned char guard[PLM_COST_GUARD_BYTES];
+    int r = plm_device_copy_out(core->device, guard,
+                                core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES,
+                                sizeof(guard));
+    unsigned char whole[PLM_COST_GUARD_BYTES];
+    memset(whole, GUARD_BYTE, sizeof(whole));
+    int64_t over = memcmp(guard, whole, sizeof(guard)) != 0 ? PLM_COST_GUARD_BYTES : 0;
+    while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
+        over--;
+    if (r == PLM_OK)
+        *ret_used_bytes = cost + over;
+    return r;
+}
+
+// ---- forwards ----
+
+void plm_core_drop_ballast(struct plm_core *core)
+{
+    plm_arena_destroy(core->ballast);
+    core->ballast = NULL;
+}
+
+// A step is idempotent: its writes are addressed by position. So where a submit of serving finds no
+// room, the ballast makes it, and the same list goes out once more. During the start a refusal is a
+// finding, not a mishap.
+static int submit(struct plm_core *core, uint64_t *ret_value)
+{
+    int r = plm_device_submit(core->device, ret_value);
+    if (r != PLM_ERR_OUT_OF_DEVICE || !plm_device_sealed(core->device))
+        return r;
+    core->resubmits++;
+    plm_core_drop_ballast(core);
+    return plm_device_submit(core->device, ret_value);
+}
+
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
+                     struct plm_forward_out *ret, int64_t *ret_used_bytes)
+{
+    uint64_t value;
+    const int64_t start = plm_now(core->clock);
+    const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
+    int r = arm_guard(core, cost);
+    core->logits_at = 0;
+    if (r == PLM_OK)
+        r = plm_model_forward(core->model, core->device, forward, ret);
+    if (r == PLM_OK)
+        r = submit(core, &value);
+    if (r != PLM_OK) {
+        plm_device_discard(core->device); // else the next forward would run what is left of this
+        return r;
+    }
+    // From READY on the watchdog looks on; before, a step ends or the device is lost.
+    const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
+    r = plm_device_wait(core->device, value, limit_ms > 0 ? limit_ms * 1000000 : -1);
+    core->forward_ns = plm_now(core->clock) - start;
+    if (r == PLM_OK && ret_used_bytes != NULL)
+        r = read_guard(core, cost, ret_used_bytes);
+    return r;
+}
+
+// ---- what a forward leaves ----
+
+const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
+{
+    uint64_t bytes = 4ull * plm_model_facts(core->model)->n_vocab;
+    uint64_t addr = logits + bytes * i;
+    const float *host = plm_arena_host(core->workspace, addr);
+    if (host != NULL)
+        return host;
+    // A step of one sequence looks at its row twice: whether it is finite, and to choose.
+    if (core->logits_row != NULL && core->logits_at == addr)
+        return core->logits_row;
+    core->logits_at = 0;
+    if (core->logits_row == NULL ||
+        plm_device_copy_out(core->device, core->logits_row, addr, bytes) != PLM_OK)
+        return NULL;
+    core->logits_at = addr;
+    return core->logits_row;
+}
+
+const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows)
+{
+    const struct plm_argmax_record *host = plm_arena_host(core->workspace, best);
+    if (host != NULL)
+        return host;
+    if (core->best == NULL ||
+        plm_device_copy_out(core->device, core->best, best, rows * sizeof(*core->best)) != PLM_OK)
+        return NULL;
+    return core->best;
+}
+
+// ---- dummy steps ----
+
+// Host arrays of one, in one allocation.
+struct dummy {
+    int32_t *tokens, *pos, *seq, *logits_rows;
+    uint64_t *slots, *tables;
+    uint32_t stride;
+};
+
+static void *dummy_alloc(struct plm_core *core, const struct plm_shape *s, struct dummy *ret)
+{
+    uint64_t stride = plm_div_ceil(s->ctx, PLM_KV_BLOCK_TOKENS);
+    uint64_t words = s->rows + s->seqs * stride;
+    char *at = plm_calloc(core->host, PLM_HOST_OTHER, 1,
+                          words * 8 + 12ull * s->rows + 4ull * s->logits_rows);
+    if (at == NULL)
+        return NULL;
+    ret->stride = (uint32_t)stride;
+    ret->slots = (uint64_t *)(void *)at;
+    ret->tables = ret->slots + s->rows;
+    ret->tokens = (int32_t *)(void *)(at + words * 8);
+    ret->pos = ret->tokens + s->rows;
+    ret->seq = ret->pos + s->rows;
+    ret->logits_rows = ret->seq + s->rows;
+    return at;
+}
+
+// Spreads the rows over the sequences as struct plm_stress_step says. Blocks are dealt in turn and
+// repeat where the pool has fewer than the tables name.
+static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step, struct dummy *d)
+{
+    const struct plm_shape *s = &step->shape;
+    const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
+    struct plm_kv_pool_stats pool;
+    plm_kv_pool_read(core->pool, &pool);
+    for (uint64_t i = 0; i < (uint64_t)s->seqs * d->stride; i++)
+        d->tables[i] = plm_kv_pool_addr(core->pool, (uint32_t)(i % pool.total));
+    uint32_t row = 0;
+    for (uint32_t q = 0; q < s->seqs; q++) {
+        uint32_t n = 1;
+        if (step->flags & PLM_STRESS_EVEN)
+            n = s->rows / s->seqs + (q < s->rows % s->seqs);
+        else if (q == 0)
+            n = s->rows - (s->seqs - 1);
+        for (uint32_t i = 0; i < n; i++, row++) {
+            uint32_t pos = s->ctx - n + i;
+            d->tokens[row] = (int32_t)(row % n_vocab);
+            d->pos[row] = (int32_t)pos;
+            d->seq[row] = (int32_t)q;
+            d->slots[row] = d->tables[(uint64_t)q * d->stride + pos / PLM_KV_BLOCK_TOKENS];
+        }
+    }
+    for (uint32_t i = 0; i < s->logits_rows; i++)
+        d->logits_rows[i] = (int32_t)(s->rows - s->logits_rows + i);
+}
+
+int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
+                        const struct plm_tuner *tuner, struct plm_forward_out *ret,
+                        struct plm_error *err)
+{
+    struct dummy d;
+    void *memory = dummy_alloc(core, &step->shape, &d);
+    if (memory == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a dummy step");
+    dummy_fill(core, step, &d);
+    const struct plm_forward forward = {.shape = step->shape,
+                                        .flags = flags,
+                                        .workspace = core->workspace_addr,
+                                        .tokens = d.tokens,
+                                        .pos = d.pos,
+                                        .seq = d.seq,
+                                        .slots = d.slots,
+                                        .tables = d.tables,
+                                        .table_stride = d.stride,
+                                        .logits_rows = d.logits_rows,
+                                        .tuner = tuner};
+    int r = plm_core_forward(core, &forward, ret, NULL);
+    plm_free(core->host, memory);
+    return r == PLM_OK
+               ? r
+               : plm_fail(err, r, "a forward of %u rows and %u sequences at context %u failed: %s",
+                          step->shape.rows, step->shape.seqs, step->shape.ctx, plm_strstatus(r));
+}
