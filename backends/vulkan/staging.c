@@ -288,6 +288,7 @@ void plm_vk_staging_forget(struct plm_backend_device *dev, uint64_t addr, uint64
     }
     if (s->busy_until == VK_NULL_HANDLE && kept < s->n) {
         s->n = kept;
+        s->used = kept > 0 ? s->used : 0; // without a copy, no submit would empty the segment
         s->recorded = false;
     }
 }

@@ -116,6 +116,26 @@ START_TEST(empty_cache_loses_no_copy)
 }
 END_TEST
 
+// A copy that waits for a slab that is freed leaves the whole of its segment to the next ones.
+START_TEST(a_forgotten_copy_leaves_its_room)
+{
+    open_device(1);
+    const uint64_t bytes = 8 * MIB;
+    struct plm_slab gone = slab_of(4096), slab = slab_of(bytes);
+    unsigned char *in = pattern(bytes, 5), *out = malloc(bytes);
+    ck_assert_int_eq(plm_device_empty_cache(device, &(uint64_t){0}, NULL), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_in(device, gone.addr, in, 4096), PLM_OK);
+    plm_device_free(device, &gone);
+    ck_assert_int_eq(plm_device_copy_in(device, slab.addr, in, bytes), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_out(device, out, slab.addr, bytes), PLM_OK);
+    ck_assert_int_eq(memcmp(in, out, bytes), 0);
+    plm_device_free(device, &slab);
+    free(in);
+    free(out);
+    close_device();
+}
+END_TEST
+
 START_TEST(many_small_copies_keep_their_order)
 {
     open_device(_i);
@@ -423,6 +443,7 @@ int main(void)
     tcase_add_loop_test(tc, capabilities_are_those_of_the_device, 0, IDS);
     tcase_add_loop_test(tc, what_is_copied_in_comes_out, 0, IDS);
     tcase_add_test(tc, empty_cache_loses_no_copy);
+    tcase_add_test(tc, a_forgotten_copy_leaves_its_room);
     tcase_add_loop_test(tc, many_small_copies_keep_their_order, 0, IDS);
     tcase_add_loop_test(tc, copies_stand_between_the_lists_around_them, 0, IDS);
     tcase_add_loop_test(tc, slabs_are_counted_and_bounded, 0, IDS);
