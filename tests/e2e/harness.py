@@ -27,7 +27,8 @@ class Server:
     """A running server; the constructor returns when it says READY (or at once with wait=False)."""
 
     def __init__(self, *args, model=None, wait=True, prefix=(), env=None):
-        self.log = tempfile.TemporaryFile("w+")
+        # The server writes at the end wherever text() reads: both have one position in the file.
+        self.log = tempfile.TemporaryFile("a+")
         command = [*prefix, BINARY, "serve", "-m", model or MODEL, "--port", "0", *args]
         if "--port" in args or "--host" in args:
             del command[command.index("--port"):command.index("--port") + 2]

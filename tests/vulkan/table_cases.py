@@ -217,14 +217,14 @@ def a_budget_that_drops():
     with FaultyServer("-np", "64", "--neighbours", "yield", "--monitor-ms", "50", rules=DISCRETE) as server:
         blocks = server.memory()["devices"][0]["blocks"]["total"]
         load = Load(server)
-        server.say("heap 0 neighbour=400MiB")
+        server.say("heap 0 neighbour=440MiB")
         answered(server, load)
         wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] < blocks, "blocks given back")
         fewer = server.memory()["devices"][0]["blocks"]["total"]
         server.say("")
         wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] == blocks, "all blocks again", 60)
         answered(server, Load(server))
-        row("a neighbour takes 400 of 512 MiB, then leaves", "serving",
+        row("a neighbour takes 440 of 512 MiB, then leaves", "serving",
             f"KV blocks {blocks} -> {fewer} -> {blocks}; all answered, same texts")
     for lie in ("zero", "max", "double", "stale"):
         with FaultyServer("--monitor-ms", "50", rules=DISCRETE) as server:
