@@ -19,8 +19,6 @@ struct shape {
 static const struct shape shapes[] = {
     {16, 16, 32, VK_COMPONENT_TYPE_SINT8_KHR, VK_COMPONENT_TYPE_SINT32_KHR,
      PLM_VK_NEEDS_COOPMAT_S8},
-    {16, 16, 16, VK_COMPONENT_TYPE_FLOAT16_KHR, VK_COMPONENT_TYPE_FLOAT32_KHR,
-     PLM_VK_NEEDS_COOPMAT_F16},
 };
 
 static bool is(const VkCooperativeMatrixPropertiesKHR *p, const struct shape *s)

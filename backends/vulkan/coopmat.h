@@ -45,7 +45,6 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
 #endif
 
 #define PLM_VK_COOPMAT_EXTENSION "VK_KHR_cooperative_matrix"
-#define PLM_VK_COOPMAT           (PLM_VK_NEEDS_COOPMAT_S8 | PLM_VK_NEEDS_COOPMAT_F16)
 
 // VkPhysicalDeviceCooperativeMatrixFeaturesKHR, which older headers lack.
 struct plm_vk_coopmat_features {
@@ -54,7 +53,7 @@ struct plm_vk_coopmat_features {
     VkBool32 matrix, robust_access;
 };
 void plm_vk_coopmat_features_init(struct plm_vk_coopmat_features *ret);
-// Those of PLM_VK_COOPMAT whose shapes a device with the extension lists.
+// Those of enum plm_vk_needs whose shapes a device with the extension lists.
 uint32_t plm_vk_coopmat_needs_met(const struct plm_vk_instance *instance, VkPhysicalDevice device);
 
 #endif

@@ -168,9 +168,8 @@ struct plm_vk_physical {
     uint32_t vendor_id, device_id, driver_version;
     VkPhysicalDeviceType type;
     VkDriverId driver_id;
-    uint32_t queue_family;  // with compute; of those the one with the fewest other uses
-    uint32_t subgroup_size; // the default one
-    uint32_t subgroup_min, subgroup_max;
+    uint32_t queue_family; // with compute; of those the one with the fewest other uses
+    bool subgroups_of_32;  // compute shaders may ask for them
     VkPhysicalDeviceLimits limits;
     uint64_t max_allocation_bytes; // maxMemoryAllocationSize
     uint64_t max_buffer_bytes;
@@ -347,9 +346,6 @@ int plm_vk_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uin
 #define PLM_VK_KERNEL_NAME_BYTES 48
 #define PLM_VK_TYPES             64 // enum plm_type is below
 #define PLM_VK_KERNEL_ROWS_MAX   64 // of the table
-// Products of at most so many rows go through matrix-vector.
-#define PLM_VK_FEW_ROWS PLM_GPU_FEW_ROWS
-#define PLM_VK_GRID_MAX 65535 // workgroups per axis that every driver has
 
 // A kernel is a row of the table in kernels.c, built for a tensor type and specialised. Compared
 // and hashed by its bytes: there is no padding.
@@ -388,7 +384,7 @@ uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel);
 // The fewest rows that it runs; the activations that it reads.
 uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel);
 enum plm_act plm_vk_kernel_act(const struct plm_vk_kernel *kernel);
-// For messages: "matmul-vec-q4_0".
+// For messages: "matmul-lanes-dot-q4_0".
 void plm_vk_kernel_name(const struct plm_vk_kernel *kernel, char ret[PLM_VK_KERNEL_NAME_BYTES]);
 
 // ---- variants.c ----

@@ -198,19 +198,13 @@ static void format_uuid(const uint8_t *bytes, char out[40])
     }
 }
 
-static uint32_t needs_met(const struct plm_vk_features *f,
-                          const VkPhysicalDeviceVulkan11Properties *v11)
+static uint32_t needs_met(const struct plm_vk_features *f)
 {
-    const VkSubgroupFeatureFlags shuffles =
-        VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT;
     uint32_t met = 0;
     if (f->v13.shaderIntegerDotProduct)
         met |= PLM_VK_NEEDS_DOT;
     if (f->v12.shaderFloat16)
         met |= PLM_VK_NEEDS_F16;
-    if ((v11->subgroupSupportedOperations & shuffles) == shuffles &&
-        (v11->subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0)
-        met |= PLM_VK_NEEDS_SUBGROUP;
     return met;
 }
 
@@ -235,8 +229,7 @@ static int read_extensions(const struct plm_vk_fns *vk, struct plm_host *host,
     return PLM_OK;
 }
 
-static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical *p,
-                            VkPhysicalDeviceVulkan11Properties *v11)
+static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical *p)
 {
     VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
@@ -245,17 +238,16 @@ static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical 
         .pNext = p->host_import ? &host : NULL};
     VkPhysicalDeviceVulkan12Properties v12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES, .pNext = &v13};
-    *v11 = (VkPhysicalDeviceVulkan11Properties){
+    VkPhysicalDeviceVulkan11Properties v11 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES, .pNext = &v12};
     VkPhysicalDeviceProperties2 props = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
-                                         .pNext = v11};
+                                         .pNext = &v11};
     vk->GetPhysicalDeviceProperties2(p->handle, &props);
-    format_uuid(v11->deviceUUID, p->uuid);
+    format_uuid(v11.deviceUUID, p->uuid);
     p->driver_id = v12.driverID;
-    p->subgroup_size = v11->subgroupSize;
-    p->subgroup_min = v13.minSubgroupSize;
-    p->subgroup_max = v13.maxSubgroupSize;
-    p->max_allocation_bytes = v11->maxMemoryAllocationSize;
+    p->subgroups_of_32 = v13.minSubgroupSize <= 32 && v13.maxSubgroupSize >= 32 &&
+                         (v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
+    p->max_allocation_bytes = v11.maxMemoryAllocationSize;
     p->max_buffer_bytes = v13.maxBufferSize;
     p->import_align = host.minImportedHostPointerAlignment;
     memcpy(p->cache_uuid, props.properties.pipelineCacheUUID, VK_UUID_SIZE);
@@ -286,14 +278,14 @@ static int describe(const struct plm_vk_instance *instance, struct plm_host *hos
     int rc = read_extensions(vk, host, p);
     if (rc != PLM_OK)
         return rc;
-    VkPhysicalDeviceVulkan11Properties v11;
-    read_properties(vk, p, &v11);
+    read_properties(vk, p);
     struct plm_vk_features features;
     plm_vk_features_chain(&features);
     vk->GetPhysicalDeviceFeatures2(handle, &features.core);
-    p->needs_met = needs_met(&features, &v11);
-    // Modules with cooperative matrices are written in the memory model of Vulkan.
-    if (p->coopmat && features.v12.vulkanMemoryModel && features.v12.shaderFloat16)
+    p->needs_met = needs_met(&features);
+    // Modules with cooperative matrices are written in the memory model of Vulkan, for subgroups
+    // of 32.
+    if (p->coopmat && features.v12.vulkanMemoryModel && p->subgroups_of_32)
         p->needs_met |= plm_vk_coopmat_needs_met(instance, handle);
     judge_features(&features, ret->missing, sizeof(ret->missing));
     judge_limits(&p->limits, ret->missing, sizeof(ret->missing));

@@ -42,7 +42,7 @@ static uint32_t list_extensions(const struct plm_vk_physical *p, const char *nam
         names[n++] = VK_AMD_MEMORY_OVERALLOCATION_BEHAVIOR_EXTENSION_NAME;
     if (p->unified && p->host_import)
         names[n++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
-    if ((p->needs_met & PLM_VK_COOPMAT) != 0)
+    if ((p->needs_met & PLM_VK_NEEDS_COOPMAT_S8) != 0)
         names[n++] = PLM_VK_COOPMAT_EXTENSION;
     return n;
 }
@@ -57,9 +57,9 @@ static void choose_features(const struct plm_backend_device *dev, struct plm_vk_
 #undef X
     f->v13.shaderIntegerDotProduct = (met & PLM_VK_NEEDS_DOT) != 0;
     f->v12.shaderFloat16 = (met & PLM_VK_NEEDS_F16) != 0;
-    f->v12.vulkanMemoryModel = (met & PLM_VK_COOPMAT) != 0;
+    f->v12.vulkanMemoryModel = (met & PLM_VK_NEEDS_COOPMAT_S8) != 0;
     plm_vk_coopmat_features_init(matrix);
-    if ((met & PLM_VK_COOPMAT) != 0) {
+    if ((met & PLM_VK_NEEDS_COOPMAT_S8) != 0) {
         matrix->matrix = VK_TRUE;
         f->v13.pNext = matrix;
     }
@@ -159,7 +159,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->max_slabs = count < MAX_SLABS ? count : MAX_SLABS;
     caps->align_bytes = ALIGN;
     caps->max_submit_ms = submit_limit(p, &dev->opts);
-    caps->few_rows = PLM_VK_FEW_ROWS;
+    caps->few_rows = PLM_GPU_FEW_ROWS;
     caps->tunes = true;
 }
 
@@ -182,7 +182,7 @@ static int select_physical(struct plm_backend_device *dev, struct plm_error *err
     if (!dev->opts.dot)
         dev->physical.needs_met &= ~(uint32_t)PLM_VK_NEEDS_DOT;
     if (!dev->opts.coopmat)
-        dev->physical.needs_met &= ~(uint32_t)PLM_VK_COOPMAT;
+        dev->physical.needs_met &= ~(uint32_t)PLM_VK_NEEDS_COOPMAT_S8;
     if (dev->opts.f16_math && (dev->physical.needs_met & PLM_VK_NEEDS_F16) == 0)
         return plm_fail(err, PLM_ERR_UNSUPPORTED, "vulkan: math=f16: %s lacks shaderFloat16",
                         dev->physical.name);

@@ -47,9 +47,6 @@ static int reserve(struct plm_backend_device *dev, uint32_t n)
 
 // ---- one pipeline ----
 
-// Constant of every module that multiplies and adds (PLM_SPEC_FUSED in shaders/lib/float.glsl).
-#define SPEC_FUSED 100
-
 // Whether fma() is one operation. llvmpipe takes it apart and reorders what is left.
 static bool fuses(VkDriverId driver)
 {
@@ -65,7 +62,7 @@ static int make_pipeline(struct plm_backend_device *dev, const struct plm_vk_ker
     uint32_t values[PLM_VK_SPEC_MAX + 1];
     VkSpecializationMapEntry entries[PLM_VK_SPEC_MAX + 1];
     for (uint32_t i = 0; i <= n_spec; i++) {
-        entries[i] = (VkSpecializationMapEntry){i < n_spec ? i : SPEC_FUSED, i * 4, 4};
+        entries[i] = (VkSpecializationMapEntry){i < n_spec ? i : PLM_VK_SPEC_FUSED, i * 4, 4};
         values[i] = i < n_spec ? kernel->spec[i] : fuses(dev->physical.driver_id);
     }
     const VkSpecializationInfo spec = {n_spec + 1, entries, (n_spec + 1) * 4, values};

@@ -11,15 +11,13 @@
 // Device features beyond those that every device must have (shaders/README.md), as a bit mask: a
 // module may be loaded only where all that it needs are enabled.
 enum plm_vk_needs {
-    PLM_VK_NEEDS_DOT = 1,          // shaderIntegerDotProduct
-    PLM_VK_NEEDS_F16 = 2,          // shaderFloat16
-    PLM_VK_NEEDS_SUBGROUP = 4,     // subgroup shuffles in compute shaders
-    PLM_VK_NEEDS_COOPMAT_S8 = 8,   // VK_KHR_cooperative_matrix: s8 x s8 -> s32, 16 x 16 x 32
-    PLM_VK_NEEDS_COOPMAT_F16 = 16, // VK_KHR_cooperative_matrix: f16 x f16 -> f32, 16 x 16 x 16
+    PLM_VK_NEEDS_DOT = 1,        // shaderIntegerDotProduct
+    PLM_VK_NEEDS_F16 = 2,        // shaderFloat16
+    PLM_VK_NEEDS_COOPMAT_S8 = 4, // VK_KHR_cooperative_matrix: s8 x s8 -> s32, 16 x 16 x 32
 };
 
-// Specialisation constant of every module, a bool, off by default: fma() is one operation with one
-// rounding on this driver (shaders/lib/float.glsl). llvmpipe's is not.
+// Specialisation constant of every module that multiplies and adds, a bool, off by default: fma()
+// is one operation with one rounding on this driver (shaders/lib/float.glsl). llvmpipe's is not.
 #define PLM_VK_SPEC_FUSED 100
 
 struct plm_vk_shader {

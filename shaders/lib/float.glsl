@@ -10,8 +10,8 @@
 // Whether fma() is one operation with one rounding. Where it is not, a driver may take it apart and
 // reorder what is left (Mesa does on llvmpipe: exp lost two digits so), and no decoration forbids
 // that. So nothing calls fma() itself. The host sets this constant for drivers that fuse.
-#define PLM_SPEC_FUSED 100
-layout(constant_id = PLM_SPEC_FUSED) const bool plm_fused = false;
+#define PLM_VK_SPEC_FUSED 100 // as in backends/vulkan/shaders.h
+layout(constant_id = PLM_VK_SPEC_FUSED) const bool plm_fused = false;
 
 #define PLM_FMA(type)                                                                              \
     type plm_fma(type x, type y, type z)                                                           \

@@ -21,9 +21,7 @@ BASE = {
 BY_NEED = {
     "dot": {6017: "DotProductInput4x8Bit", 6018: "DotProductInput4x8BitPacked", 6019: "DotProduct"},
     "f16": {9: "Float16"},
-    "subgroup": {65: "GroupNonUniformShuffle", 66: "GroupNonUniformShuffleRelative"},
     "coopmat_s8": {6022: "CooperativeMatrixKHR", 5345: "VulkanMemoryModel"},
-    "coopmat_f16": {6022: "CooperativeMatrixKHR", 5345: "VulkanMemoryModel", 9: "Float16"},
 }
 
 

@@ -323,8 +323,8 @@ START_TEST(only_listed_shapes_are_used)
         SHAPE(16, 16, 16, F16, F16, 0, VK_SCOPE_SUBGROUP_KHR),
         SHAPE(16, 16, 32, S8, S32, 0, (VkScopeKHR)2)}; // of a workgroup
     driver_has_matrix = driver_has_list = true;
-    ck_assert_uint_eq(met(3, both), PLM_VK_COOPMAT);
-    ck_assert_uint_eq(met(2, both), PLM_VK_NEEDS_COOPMAT_F16);
+    ck_assert_uint_eq(met(3, both), PLM_VK_NEEDS_COOPMAT_S8);
+    ck_assert_uint_eq(met(2, both), 0);
     ck_assert_uint_eq(met(4, other), 0);
     ck_assert_uint_eq(met(0, both), 0);
     driver_has_list = false;
