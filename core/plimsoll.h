@@ -108,7 +108,7 @@ enum plim_log_level { PLIM_LOG_ERROR, PLIM_LOG_WARN, PLIM_LOG_INFO, PLIM_LOG_DEB
 
 /* What plim_engine_create() is doing; done/total in units of the stage (bytes, passes). */
 typedef struct plim_progress {
-    const char *stage; /* "load", "probe", "stress", "resize", "validate", "ready" */
+    const char *stage; /* "load", "kernels", "probe", "stress", "resize", "validate", "ready" */
     uint64_t done;
     uint64_t total;
 } plim_progress;
@@ -116,7 +116,7 @@ typedef struct plim_progress {
 /* ---- devices ---- */
 
 typedef struct plim_device_info {
-    char id[32]; /* what plim_engine_opts.device takes: "cpu" */
+    char id[32]; /* what plim_engine_opts.device takes: "cpu", "vulkan:0" */
     char name[64];
     uint64_t total_bytes;
 } plim_device_info;
@@ -134,10 +134,10 @@ typedef struct plim_engine_opts {
     uint32_t struct_size;
     uint32_t threads;            /* CPU workers; 0: one per usable core (default) */
     const char *model_path;      /* GGUF; required */
-    const char *device;          /* "cpu" (default); "sim:FILE": docs/worlds.md */
+    const char *device;          /* "cpu" (default), "vulkan:0", "sim:FILE" (docs/worlds.md) */
     uint32_t ctx_size;           /* tokens per request; 0: as trained (default) */
-    uint32_t batch_max_tokens;   /* rows of one step; 0: 512 on the CPU (default) */
-    uint32_t max_sequences;      /* sequences in one step; 0: 8 on the CPU (default) */
+    uint32_t batch_max_tokens;   /* rows of one step; 0: 512 (default) */
+    uint32_t max_sequences;      /* sequences in one step; 0: 8 (default) */
     uint32_t prove_full;         /* 1: stress and validate the whole model (default 0) */
     uint64_t memory_limit_bytes; /* operator's limit of the device; 0: none (default) */
     uint64_t host_limit_bytes;   /* host budget from READY on; 0: U/16 in 64..256 MiB (default) */

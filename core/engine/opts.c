@@ -6,7 +6,7 @@
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
-// Defaults of the CPU: a small model must not take gigabytes of a laptop.
+// Defaults of all devices: a small model must not take gigabytes of a laptop.
 #define DEFAULT_BATCH_TOKENS 512
 #define DEFAULT_SEQUENCES    8
 // Range of the options: above them a number is a slip, not a wish.
