@@ -79,9 +79,11 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
         return r;
     struct plm_kernel_needs needs;
     plm_model_needs(core->model, &needs);
+    plm_core_progress(core, "kernels", 0, 1); // a driver may compile for minutes
     r = plm_device_warm_up(core->device, &needs, err);
     if (r != PLM_OK)
         return r;
+    plm_core_progress(core, "kernels", 1, 1);
     const int64_t after = unexplained(core);
     core->driver_calls = before >= 0 && after > before ? after - before : 0;
     return PLM_OK;
