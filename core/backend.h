@@ -71,6 +71,7 @@ enum plm_phase {
 struct plm_caps {
     char name[64];         // "cpu", "NVIDIA H100 80GB HBM3"
     char uuid[40];         // stable across processes; text
+    char driver[64];       // and its version, where there is one: a plan holds for it alone
     char isa[32];          // kernels chosen at run time ("avx512-vnni")
     char device_class[16]; // with the type it fixes a weight's layout ("cpu-p16")
     enum plm_commit commit;

@@ -213,8 +213,8 @@ void plm_device_lose(struct plm_device *d)
 // What plans and layouts were made from must be as it was.
 static bool caps_are_same(const struct plm_caps *a, const struct plm_caps *b)
 {
-    return strcmp(a->uuid, b->uuid) == 0 && strcmp(a->isa, b->isa) == 0 &&
-           strcmp(a->device_class, b->device_class) == 0 &&
+    return strcmp(a->uuid, b->uuid) == 0 && strcmp(a->driver, b->driver) == 0 &&
+           strcmp(a->isa, b->isa) == 0 && strcmp(a->device_class, b->device_class) == 0 &&
            a->granularity_bytes == b->granularity_bytes && a->align_bytes == b->align_bytes &&
            a->max_slab_bytes == b->max_slab_bytes && a->max_slabs == b->max_slabs &&
            a->prefers == b->prefers && a->few_rows == b->few_rows;

@@ -76,16 +76,21 @@ int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, u
 }
 
 // Longer than any step or copy that is still wanted; a device that needs more hangs.
-#define SETTLE_NS INT64_C(10000000000)
+#define FINISH_NS INT64_C(10000000000)
+
+int plm_vk_finish(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value)
+{
+    int r = plm_vk_timeline_wait(dev, timeline, value, FINISH_NS);
+    if (r != PLM_ERR_TIMEOUT)
+        return r;
+    atomic_store(&dev->lost, true);
+    return PLM_ERR_LOST;
+}
 
 void plm_vk_settle(struct plm_backend_device *dev)
 {
-    const struct plm_vk_timeline *lists = &dev->timeline, *copies = &dev->copies;
-    int r = plm_vk_timeline_wait(dev, lists->semaphore, lists->value, SETTLE_NS);
-    if (r == PLM_OK)
-        r = plm_vk_timeline_wait(dev, copies->semaphore, copies->value, SETTLE_NS);
-    if (r == PLM_ERR_TIMEOUT)
-        atomic_store(&dev->lost, true);
+    if (plm_vk_finish(dev, dev->timeline.semaphore, dev->timeline.value) == PLM_OK)
+        plm_vk_finish(dev, dev->copies.semaphore, dev->copies.value);
 }
 
 // ---- commands ----

@@ -165,6 +165,7 @@ struct plm_vk_physical {
     VkPhysicalDevice handle;
     char name[64];
     char uuid[40];
+    char driver[64]; // name and version
     uint32_t vendor_id, device_id, driver_version;
     VkPhysicalDeviceType type;
     VkDriverId driver_id;
@@ -256,7 +257,9 @@ int plm_vk_timeline_create(struct plm_backend_device *dev, VkSemaphore *ret);
 // PLM_OK, TIMEOUT, LOST; timeout_ns < 0: no limit.
 int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value,
                          int64_t timeout_ns);
-// Waits for all that was submitted, but not for ever: a device that does not end it is lost.
+// The same with the longest time that anything takes: a device that does not end it is lost.
+int plm_vk_finish(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value);
+// Waits so for all that was submitted.
 void plm_vk_settle(struct plm_backend_device *dev);
 // A pool and n primary buffers of it. What a failure leaves goes with the pool.
 int plm_vk_commands_create(struct plm_backend_device *dev, uint32_t n, VkCommandPool *ret_pool,
@@ -418,7 +421,8 @@ uint64_t plm_vk_work(enum plm_op op, const void *args);
 struct plm_vk_pace {
     uint32_t limit_ms;
     bool measured;
-    uint64_t rate; // work per ms: the slowest list so far
+    uint32_t faster; // lists in a row
+    uint64_t rate;   // work per ms: of the slowest list lately
 };
 void plm_vk_pace_init(struct plm_vk_pace *pace, uint32_t limit_ms);
 uint64_t plm_vk_pace_limit(const struct plm_vk_pace *pace);

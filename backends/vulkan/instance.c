@@ -245,6 +245,8 @@ static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical 
     vk->GetPhysicalDeviceProperties2(p->handle, &props);
     format_uuid(v11.deviceUUID, p->uuid);
     p->driver_id = v12.driverID;
+    snprintf(p->driver, sizeof(p->driver), "%.40s %" PRIu32, v12.driverName,
+             props.properties.driverVersion);
     p->subgroups_of_32 = v13.minSubgroupSize <= 32 && v13.maxSubgroupSize >= 32 &&
                          (v13.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
     p->max_allocation_bytes = v11.maxMemoryAllocationSize;

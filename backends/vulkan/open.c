@@ -142,6 +142,7 @@ static void fill_caps(struct plm_backend_device *dev)
     const bool f16 = dev->opts.f16_math;
     snprintf(caps->name, sizeof(caps->name), "%s", p->name);
     snprintf(caps->uuid, sizeof(caps->uuid), "%s", p->uuid);
+    snprintf(caps->driver, sizeof(caps->driver), "%s", p->driver);
     snprintf(caps->isa, sizeof(caps->isa), "%s%s",
              (p->needs_met & PLM_VK_NEEDS_DOT) != 0 ? "dot4" : "plain", f16 ? "-f16" : "");
     snprintf(caps->device_class, sizeof(caps->device_class), "vulkan-p16%s", f16 ? "-f16" : "");

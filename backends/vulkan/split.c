@@ -26,6 +26,10 @@ uint32_t plm_vk_part_dispatches(uint32_t limit_ms, uint32_t max_dispatches)
 
 // ---- pace ----
 
+// Lists in a row that were at least twice as fast as the pace before it doubles: some seconds of
+// steps.
+#define FASTER_LISTS 64u
+
 void plm_vk_pace_init(struct plm_vk_pace *pace, uint32_t limit_ms)
 {
     *pace = (struct plm_vk_pace){.limit_ms = limit_ms, .rate = FIRST_RATE};
@@ -48,8 +52,15 @@ void plm_vk_pace_learn(struct plm_vk_pace *pace, uint64_t work, uint32_t dispatc
     // A power of two, so that recorded lists are not cut anew at every small change.
     const uint64_t rate = work / ((uint64_t)elapsed_ns / 1000000);
     const uint64_t rounded = UINT64_C(1) << (63 - __builtin_clzll(rate | 1));
+    // At once down, slowly up: a list too long ends the device, one too short costs little, and a
+    // process that was stopped for a while has not seen a slow device.
+    pace->faster = rounded > pace->rate ? pace->faster + 1 : 0;
     if (!pace->measured || rounded < pace->rate)
         pace->rate = rounded;
+    if (pace->faster == FASTER_LISTS) {
+        pace->rate *= 2;
+        pace->faster = 0;
+    }
     pace->measured = true;
 }
 

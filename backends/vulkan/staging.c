@@ -123,7 +123,7 @@ static int segment_take(struct plm_backend_device *dev, struct ring *ring, struc
 {
     struct segment *s = &ring->segments[ring->next];
     if (s->busy_until != VK_NULL_HANDLE) {
-        int rc = plm_vk_timeline_wait(dev, s->busy_until, s->busy_value, -1);
+        int rc = plm_vk_finish(dev, s->busy_until, s->busy_value);
         if (rc != PLM_OK)
             return rc;
         s->busy_until = VK_NULL_HANDLE;
@@ -399,7 +399,7 @@ static int piece_out(struct plm_backend_device *dev, struct ring *ring, void *ds
         rc = submit(dev, s->commands);
     if (rc != PLM_OK)
         return rc;
-    rc = plm_vk_timeline_wait(dev, dev->copies.semaphore, dev->copies.value, -1);
+    rc = plm_vk_finish(dev, dev->copies.semaphore, dev->copies.value);
     if (rc == PLM_OK)
         memcpy(dst, (const char *)ring->memory.host + s->begin, from->bytes);
     return rc;

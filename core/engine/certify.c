@@ -23,6 +23,7 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_text(key, "device_name", caps->name);
     plm_cert_key_text(key, "device_uuid", caps->uuid);
     plm_cert_key_text(key, "device_class", caps->device_class);
+    plm_cert_key_text(key, "driver", caps->driver);
     plm_cert_key_text(key, "isa", caps->isa);
     plm_cert_key_number(key, "workers", caps->workers);
     plm_cert_key_number(key, "commit", caps->commit);

@@ -327,6 +327,12 @@ START_TEST(the_pace_is_that_of_the_slowest_list)
     ck_assert_uint_eq(plm_vk_pace_limit(&pace), (gib / 16) * 1000 / 2);
     plm_vk_pace_learn(&pace, gib, 1, 30000000);
     ck_assert_uint_eq(plm_vk_pace_limit(&pace), (gib / 32) * 1000 / 2);
+    // A slow list is forgotten after many that were not.
+    for (uint32_t i = 0; i < 63; i++)
+        plm_vk_pace_learn(&pace, gib, 1, 8000000);
+    ck_assert_uint_eq(plm_vk_pace_limit(&pace), (gib / 32) * 1000 / 2);
+    plm_vk_pace_learn(&pace, gib, 1, 8000000);
+    ck_assert_uint_eq(plm_vk_pace_limit(&pace), (gib / 16) * 1000 / 2);
     // Whatever a clock says, a part holds something.
     plm_vk_pace_learn(&pace, gib, 1, INT64_MAX);
     ck_assert_uint_gt(plm_vk_pace_limit(&pace), 0);
