@@ -36,6 +36,8 @@ static const char end[] =
     ".SH EXAMPLES\n"
     ".nf\n"
     "plimsoll serve \\-m model.gguf \\-\\-port 8080\n"
+    "plimsoll devices\n"
+    "plimsoll serve \\-m model.gguf \\-\\-device vulkan:0,cache=plimsoll.vk\n"
     "plimsoll run \\-m model.gguf \\-sys \"Answer briefly.\"\n"
     "plimsoll run \\-m model.gguf \\-p \"Name three rivers.\" \\-\\-temp 0\n"
     "plimsoll plan \\-m model.gguf \\-\\-memory\\-limit 2GiB \\-np 4\n"

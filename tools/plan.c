@@ -134,7 +134,7 @@ static bool show_diff(const struct text *a, const struct text *b)
 static int diff(const char *const *paths, size_t n)
 {
     if (n != 2) {
-        fprintf(stderr, "plimsoll plan: --diff compares two files; %zu are named\n", n);
+        fprintf(stderr, "plimsoll plan: --diff compares two files, not %zu\n", n);
         return 2;
     }
     struct text texts[2] = {{NULL, 0}, {NULL, 0}};
