@@ -22,11 +22,12 @@
  * abort, exit, print, read the environment, change the locale or install signal handlers.
  *
  * Host memory comes from malloc, within a budget. When an engine becomes idle after it freed some
- * MiB, it asks glibc to give free pages back (malloc_trim, for the whole process). Beside that the
- * process's allocator is left alone. glibc keeps one arena per thread and raises its threshold for
- * mmap with every large block that is freed, so that bursts of large requests can hold more than
- * the budget resident: where that matters, call before any thread starts mallopt(M_MMAP_THRESHOLD,
- * ...), which fixes it, and mallopt(M_ARENA_MAX, ...), or link another allocator.
+ * MiB, or freed many while requests run, it asks glibc to give free pages back (malloc_trim, for
+ * the whole process). Beside that the process's allocator is left alone. glibc keeps one arena per
+ * thread and raises its threshold for mmap with every large block that is freed, so that bursts of
+ * large requests can hold more than the budget resident: where that matters, call before any thread
+ * starts mallopt(M_MMAP_THRESHOLD, ...), which fixes it, and mallopt(M_ARENA_MAX, ...), or link
+ * another allocator.
  *
  * Strings: UTF-8 with explicit lengths where they may hold NUL. Functions that return text write
  * into the caller's buffer: at most cap bytes, the full length into *need (no terminating NUL is

@@ -11,13 +11,16 @@
 
 // Freed since the last trim: below it a trim is not worth its time, and as much may stay resident.
 #define TRIM_BYTES (UINT64_C(4) << 20)
+// The same while requests run, whose threads a trim holds up when they allocate. Half of the
+// smallest margin: what stays resident beside the budget must not use it up.
+#define BUSY_TRIM_BYTES (UINT64_C(16) << 20)
 
 #define IDLE_WAIT_MS 100 // how often an engine without work looks at its queue's deadlines
 
 // ---- thread ----
 
-// Where no request is there and much was freed since the last time, gives the system back what
-// malloc keeps. Takes milliseconds and engine.lock: never within a step.
+// Where much was freed since the last time, gives the system back what malloc keeps. Takes
+// milliseconds and engine.lock: never within a step.
 static void trim(plim_engine *engine)
 {
     struct plm_host_stats host;
@@ -28,8 +31,10 @@ static void trim(plim_engine *engine)
     pthread_mutex_lock(&engine->lock);
     const bool idle = engine->active == 0;
     pthread_mutex_unlock(&engine->lock);
+    if (!idle && host.freed_bytes - trimmed < BUSY_TRIM_BYTES)
+        return;
     // Of several threads that come here one does it.
-    if (idle && atomic_compare_exchange_strong(&engine->trimmed, &trimmed, host.freed_bytes))
+    if (atomic_compare_exchange_strong(&engine->trimmed, &trimmed, host.freed_bytes))
         plm_host_trim();
 }
 
