@@ -32,12 +32,8 @@ def run(command, folder):
     log.write_text("")
     (folder / "vk_layer_settings.txt").write_text(SETTINGS.format(log=log))
     layers = [LAYER] + [name for name in [os.environ.get("VK_INSTANCE_LAYERS")] if name]
-    # What the layer itself has not freed when it is unloaded is no leak of ours, and has no name then;
-    # the same programs are searched for leaks where they run without it.
-    asan = os.environ.get("ASAN_OPTIONS", "")
     environment = dict(os.environ, VK_INSTANCE_LAYERS=":".join(layers),
-                       VK_LAYER_SETTINGS_PATH=str(folder / "vk_layer_settings.txt"),
-                       ASAN_OPTIONS=f"{asan}:detect_leaks=0" if asan else "detect_leaks=0")
+                       VK_LAYER_SETTINGS_PATH=str(folder / "vk_layer_settings.txt"))
     status = subprocess.run(command, env=environment, check=False).returncode
     return status, log.read_text(errors="replace")
 
