@@ -51,20 +51,25 @@ enum plm_commit { PLM_COMMIT_HARD, PLM_COMMIT_SOFT };
 
 // What the engine is doing. Peaks are kept per phase, so that a load's peak is not charged to
 // serving; a backend may name its ranges in a profiler's trace by them.
+#define PLM_PHASE_LIST(X)                                                                          \
+    X(LOAD, "load")                                                                                \
+    X(TUNE, "tune")                                                                                \
+    X(CAPTURE, "capture") /* of graphs */                                                          \
+    X(PROBE, "probe")     /* the workspace and the first, small pool are taken */                  \
+    X(ENCODE, "encode")   /* stress: encoders' worst case */                                       \
+    X(PREFILL, "prefill") /* stress: steps with prompt rows */                                     \
+    X(DECODE, "decode")   /* stress: steps of decode rows only */                                  \
+    X(SAMPLE, "sample")   /* stress: the heaviest sampler */                                       \
+    X(RESIZE, "resize")                                                                            \
+    X(VALIDATE, "validate")                                                                        \
+    X(SERVE, "serve")                                                                              \
+    X(SLEEP, "sleep")
+
 enum plm_phase {
-    PLM_PHASE_LOAD,
-    PLM_PHASE_TUNE,
-    PLM_PHASE_CAPTURE, // of graphs
-    PLM_PHASE_PROBE,   // the workspace and the first, small pool are taken
-    PLM_PHASE_ENCODE,  // stress: encoders' worst case
-    PLM_PHASE_PREFILL, // stress: steps with prompt rows
-    PLM_PHASE_DECODE,  // stress: steps of decode rows only
-    PLM_PHASE_SAMPLE,  // stress: the heaviest sampler
-    PLM_PHASE_RESIZE,
-    PLM_PHASE_VALIDATE,
-    PLM_PHASE_SERVE,
-    PLM_PHASE_SLEEP,
-    PLM_PHASES,
+#define X(NAME, name) PLM_PHASE_##NAME,
+    PLM_PHASE_LIST(X)
+#undef X
+        PLM_PHASES,
 };
 
 // Immutable facts about an open device.

@@ -22,6 +22,14 @@ struct view {
     float scale;
 };
 
+// That of row r. Both ops' arguments have these fields.
+#define VIEW_OF(a, r)                                                                              \
+    ((struct view){PLM_PTR(const uint64_t, (a)->tables) +                                          \
+                       (uint64_t)(uint32_t)PLM_PTR(const int32_t, (a)->seq)[r] *                   \
+                           (a)->table_stride,                                                      \
+                   (a)->layer_offset, (uint32_t)PLM_PTR(const int32_t, (a)->pos)[r] + 1,           \
+                   (a)->kv_heads, (a)->head_dim, (a)->kv_type, (a)->scale})
+
 // Softmax state of one query head over the blocks seen so far.
 struct state {
     float top;
@@ -86,14 +94,7 @@ void plm_ref_attention(const void *args, uint32_t begin, uint32_t end, void *scr
     const uint32_t group = a->heads / a->kv_heads;
     for (uint32_t u = begin; u < end; u++) {
         uint32_t kv_head = u / a->rows, r = u % a->rows;
-        uint64_t seq = (uint32_t)PLM_PTR(const int32_t, a->seq)[r];
-        const struct view view = {PLM_PTR(const uint64_t, a->tables) + seq * a->table_stride,
-                                  a->layer_offset,
-                                  (uint32_t)PLM_PTR(const int32_t, a->pos)[r] + 1,
-                                  a->kv_heads,
-                                  a->head_dim,
-                                  a->kv_type,
-                                  a->scale};
+        const struct view view = VIEW_OF(a, r);
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
             const float *q =
                 PLM_PTR(const float, a->q) + (uint64_t)r * a->ld_q + (uint64_t)h * a->head_dim;
@@ -113,14 +114,7 @@ void plm_ref_attention_split(const void *args, uint32_t begin, uint32_t end, voi
     const uint32_t group = a->heads / a->kv_heads;
     for (uint32_t u = begin; u < end; u++) {
         uint32_t r = u / a->splits, split = u % a->splits;
-        uint64_t seq = (uint32_t)PLM_PTR(const int32_t, a->seq)[r];
-        const struct view view = {PLM_PTR(const uint64_t, a->tables) + seq * a->table_stride,
-                                  a->layer_offset,
-                                  (uint32_t)PLM_PTR(const int32_t, a->pos)[r] + 1,
-                                  a->kv_heads,
-                                  a->head_dim,
-                                  a->kv_type,
-                                  a->scale};
+        const struct view view = VIEW_OF(a, r);
         uint32_t first = split * SPLIT_BLOCKS, last = blocks_of(view.tokens);
         last = last < first + SPLIT_BLOCKS ? last : first + SPLIT_BLOCKS;
         for (uint32_t h = 0; first < last && h < a->heads; h++) {

@@ -60,11 +60,11 @@ const char *const plm_world_whats[] = {"foreign",     "foreign",      "host", "l
                                        "slow",        "overrun",      "take", NULL};
 const char *const plm_world_lies[] = {"honest",          "stale", "free_above_total", "all_zero",
                                       "use_above_total", "fails", "oscillate",        NULL};
-const char *const plm_world_phases[] = {"load",    "tune",   "capture", "probe",  "encode",
-                                        "prefill", "decode", "sample",  "resize", "validate",
-                                        "serve",   "sleep",  NULL};
-_Static_assert(sizeof(plm_world_phases) / sizeof(plm_world_phases[0]) == PLM_PHASES + 1,
-               "every phase has a name");
+const char *const plm_world_phases[] = {
+#define X(NAME, name) name,
+    PLM_PHASE_LIST(X)
+#undef X
+        NULL};
 const char *const plm_world_poisons[] = {"none", "nan", "hang", "lost", NULL};
 const char *const plm_world_acts[] = {"sleep", "wake", "drain", NULL};
 const char *const plm_world_ops[] = {"==", ">=", "<=", "!=", "<", ">", NULL};

@@ -90,9 +90,11 @@ static int vulkan_status(const struct plm_backend_device *dev)
 // Names the phases in a profiler's trace of the queue.
 static void vulkan_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step)
 {
-    static const char *const names[PLM_PHASES] = {"load",   "tune",     "capture", "probe",
-                                                  "encode", "prefill",  "decode",  "sample",
-                                                  "resize", "validate", "serve",   "sleep"};
+    static const char *const names[PLM_PHASES] = {
+#define X(NAME, name) name,
+        PLM_PHASE_LIST(X)
+#undef X
+    };
     if (dev->vk->QueueInsertDebugUtilsLabelEXT == NULL)
         return;
     char text[48];

@@ -35,9 +35,11 @@ const char *plm_mem_class_name(enum plm_mem_class mem_class)
 
 const char *plm_phase_name(enum plm_phase phase)
 {
-    static const char *const names[PLM_PHASES] = {"load",   "tune",     "capture", "probe",
-                                                  "encode", "prefill",  "decode",  "sample",
-                                                  "resize", "validate", "serve",   "sleep"};
+    static const char *const names[PLM_PHASES] = {
+#define X(NAME, name) name,
+        PLM_PHASE_LIST(X)
+#undef X
+    };
     return (unsigned)phase < PLM_PHASES ? names[phase] : "?";
 }
 
