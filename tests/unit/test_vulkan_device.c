@@ -9,6 +9,7 @@
 #include "backends/vulkan/impl.h"
 #include "backends/vulkan/vulkan.h"
 #include "core/device.h"
+#include "tests/support/vulkan.h"
 
 #define MIB (1ull << 20)
 
@@ -217,16 +218,23 @@ START_TEST(slabs_are_counted_and_bounded)
 }
 END_TEST
 
-// Memory of the host is given to a device that shares it, and to no other.
-START_TEST(host_memory_is_imported)
+// The backend's own device, whose slabs the host does not see.
+static struct plm_backend_device *open_rings(void)
 {
+    static struct plm_vk_opts how; // valid as long as the device
+    struct plm_backend_device *dev = NULL;
     host = plm_host_create(0);
-    struct plm_backend_device *dev;
-    struct plm_vk_opts how;
     ck_assert_int_eq(plm_vk_opts_parse("0,host_visible=off", &how, NULL), PLM_OK);
     const struct plm_device_opts opts = {
         .host = host, .clock = plm_clock_system(), .max_dispatches = 64, .backend_opts = &how};
     ck_assert_int_eq(plm_vulkan_backend.open(&opts, &dev, NULL), PLM_OK);
+    return dev;
+}
+
+// Memory of the host is given to a device that shares it, and to no other.
+START_TEST(host_memory_is_imported)
+{
+    struct plm_backend_device *dev = open_rings();
     const bool can = dev->physical.unified && dev->physical.host_import;
     const uint64_t bytes = MIB;
     unsigned char *mine = aligned_alloc(bytes, 2 * bytes), *want = pattern(bytes, 9);
@@ -291,13 +299,7 @@ static VkResult never_idle(VkDevice handle)
 // A device that does not end what it runs is given up once, not at every slab, and closes.
 START_TEST(a_hanging_device_is_given_up)
 {
-    host = plm_host_create(0);
-    struct plm_backend_device *dev;
-    struct plm_vk_opts how;
-    ck_assert_int_eq(plm_vk_opts_parse("0,host_visible=off", &how, NULL), PLM_OK);
-    const struct plm_device_opts opts = {
-        .host = host, .clock = plm_clock_system(), .max_dispatches = 64, .backend_opts = &how};
-    ck_assert_int_eq(plm_vulkan_backend.open(&opts, &dev, NULL), PLM_OK);
+    struct plm_backend_device *dev = open_rings();
     struct plm_slab slab;
     uint64_t value;
     uint32_t word = 1;
@@ -424,19 +426,9 @@ START_TEST(opening_survives_lost_allocations)
 }
 END_TEST
 
-static bool there_is_a_device(void)
-{
-    struct plm_device_desc desc;
-    size_t n = 0;
-    struct plm_host *h = plm_host_create(0);
-    bool found = plm_vulkan_backend.enumerate(h, &desc, 1, &n, NULL) == PLM_OK && n > 0;
-    plm_host_destroy(h);
-    return found;
-}
-
 int main(void)
 {
-    if (!there_is_a_device())
+    if (!vulkan_there_is_a_device())
         return 77;
     TCase *tc = tcase_create("all");
     tcase_set_timeout(tc, 60);

@@ -10,6 +10,7 @@
 
 #include "backends/vulkan/impl.h"
 #include "backends/vulkan/vulkan.h"
+#include "tests/support/vulkan.h"
 
 #define WORDS   (1u << 20)
 #define WAIT_NS INT64_C(30000000000)
@@ -430,19 +431,9 @@ START_TEST(what_is_no_file_stays_what_it_is)
 }
 END_TEST
 
-static bool there_is_a_device(void)
-{
-    struct plm_device_desc desc;
-    size_t n = 0;
-    struct plm_host *h = plm_host_create(0);
-    bool found = plm_vulkan_backend.enumerate(h, &desc, 1, &n, NULL) == PLM_OK && n > 0;
-    plm_host_destroy(h);
-    return found;
-}
-
 int main(void)
 {
-    if (!there_is_a_device())
+    if (!vulkan_there_is_a_device())
         return 77;
     TCase *tc = tcase_create("all");
     tcase_set_timeout(tc, 60);

@@ -2,6 +2,8 @@
 #include "client.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 // void main() {}
 static const uint32_t EMPTY_SHADER[] = {
@@ -207,4 +209,17 @@ void client_close(struct client *c)
         c->DestroyInstance(c->instance, NULL);
         c->instance = VK_NULL_HANDLE;
     }
+}
+
+bool client_can_run(void)
+{
+    pid_t child = fork();
+    int status = 0;
+    if (child == 0) {
+        struct client probe;
+        bool there = client_loader(&probe) && client_instance(&probe) == VK_SUCCESS &&
+                     probe.physical != VK_NULL_HANDLE;
+        _exit(there ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }

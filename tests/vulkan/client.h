@@ -86,6 +86,9 @@ VkResult client_commands(struct client *c);
 VkResult client_submit(struct client *c);
 VkResult client_wait(struct client *c, uint64_t timeout_ns);
 VkResult client_allocate(struct client *c, uint64_t bytes, uint32_t type, VkDeviceMemory *ret);
+// Whether there is a loader and a driver with a device. Asked in a process of its own: the layer
+// reads its environment once.
+bool client_can_run(void);
 // What there is of it.
 void client_close_device(struct client *c);
 void client_close(struct client *c);

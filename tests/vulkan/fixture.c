@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "client.h"
 
@@ -141,23 +139,10 @@ int work(struct plm_device *device)
     return rc;
 }
 
-int fixture_can_run(void)
-{
-    pid_t child = fork();
-    int status = 0;
-    if (child == 0) {
-        struct client probe;
-        bool there = client_loader(&probe) && client_instance(&probe) == VK_SUCCESS &&
-                     probe.physical != VK_NULL_HANDLE;
-        _exit(there ? 0 : 1);
-    }
-    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
-}
-
 int fixture_main(TCase *cases)
 {
     Suite *suite = suite_create("vulkan under faults");
-    if (!fixture_can_run()) {
+    if (!client_can_run()) {
         printf(
             "skipped: no Vulkan loader or no driver (Debian: libvulkan1, mesa-vulkan-drivers)\n");
         return 77;

@@ -36,8 +36,6 @@ int warm_up(struct plm_device *device);
 int work(struct plm_device *device);
 // Appends the work without submitting it; the slab must live until it has run.
 int append_fill(struct plm_device *device, const struct plm_slab *slab, uint32_t value);
-// 0: no driver runs here; the program is to be skipped.
-int fixture_can_run(void);
 // Runs the tests; returns the exit status.
 int fixture_main(TCase *cases);
 

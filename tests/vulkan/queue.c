@@ -35,21 +35,30 @@ static void lose(struct layer_device *device, const struct fault *fault)
     faults_lose(fault);
 }
 
+// True: the device is lost, or a rule struck; *ret is what the call then returns.
+static bool strike(struct layer_device *device, enum fault_place place, struct fault *fault,
+                   VkResult *ret)
+{
+    *fault = (struct fault){.result = VK_ERROR_DEVICE_LOST};
+    if (!atomic_load(&device->lost)) {
+        if (!faults_strike(place, 0, fault)) {
+            return false;
+        }
+        if (fault->result == VK_ERROR_DEVICE_LOST) {
+            lose(device, fault);
+        }
+    }
+    *ret = fault->result;
+    return true;
+}
+
 // True: the call ends here with this result.
 static bool strike_submit(struct layer_device *device, const struct submit *submit, VkFence fence,
                           VkResult *ret)
 {
     struct fault fault;
-    if (atomic_load(&device->lost)) {
-        *ret = VK_ERROR_DEVICE_LOST;
-        return true;
-    }
-    if (!faults_strike(PLACE_SUBMIT, 0, &fault)) {
+    if (!strike(device, PLACE_SUBMIT, &fault, ret)) {
         return false;
-    }
-    *ret = fault.result;
-    if (fault.result == VK_ERROR_DEVICE_LOST) {
-        lose(device, &fault);
     }
     if (fault.result != VK_TIMEOUT) {
         return true;
@@ -165,18 +174,7 @@ static void nap(void)
 static bool strike_wait(struct layer_device *device, VkResult *ret)
 {
     struct fault fault;
-    if (atomic_load(&device->lost)) {
-        *ret = VK_ERROR_DEVICE_LOST;
-        return true;
-    }
-    if (!faults_strike(PLACE_WAIT, 0, &fault)) {
-        return false;
-    }
-    if (fault.result == VK_ERROR_DEVICE_LOST) {
-        lose(device, &fault);
-    }
-    *ret = fault.result;
-    return true;
+    return strike(device, PLACE_WAIT, &fault, ret);
 }
 
 // What is left of a timeout that began at a time.

@@ -186,6 +186,16 @@ static void is_lost(struct plm_device *device, const struct plm_slab *slab)
     ck_assert_int_eq(plm_device_copy_out(device, &word, slab->addr, 4), PLM_ERR_LOST);
 }
 
+// It opens again, works as before, and closes.
+static void comes_back(struct plm_device *device)
+{
+    ck_assert_msg(plm_device_reopen(device, &error) == PLM_OK, "%s", error.msg);
+    ck_assert_int_eq(plm_device_status(device), PLM_OK);
+    ck_assert_int_eq(warm_up(device), PLM_OK);
+    ck_assert_int_eq(work(device), PLM_OK);
+    ck_assert_uint_eq(plm_device_close(device), 0);
+}
+
 static void lose(struct plm_device *device, const char *text, struct plm_slab *slab)
 {
     uint64_t value = 0;
@@ -209,11 +219,7 @@ START_TEST(a_loss_is_sticky_and_ends_with_a_reopen)
         lose(device, RULES[i], &slab);
         is_lost(device, &slab);
         plm_device_free(device, &slab);
-        ck_assert_msg(plm_device_reopen(device, &error) == PLM_OK, "%s", error.msg);
-        ck_assert_int_eq(plm_device_status(device), PLM_OK);
-        ck_assert_int_eq(warm_up(device), PLM_OK);
-        ck_assert_int_eq(work(device), PLM_OK);
-        ck_assert_uint_eq(plm_device_close(device), 0);
+        comes_back(device);
     }
     fixture_end();
 }
@@ -239,10 +245,7 @@ START_TEST(what_answers_after_a_loss_must_be_the_same_device)
     ck_assert_int_eq(plm_device_reopen(device, &error), PLM_ERR_LOST);
     ck_assert_ptr_nonnull(strstr(error.msg, "another device"));
     rules("");
-    ck_assert_int_eq(plm_device_reopen(device, &error), PLM_OK);
-    ck_assert_int_eq(warm_up(device), PLM_OK);
-    ck_assert_int_eq(work(device), PLM_OK);
-    ck_assert_uint_eq(plm_device_close(device), 0);
+    comes_back(device);
     fixture_end();
 }
 END_TEST
@@ -261,10 +264,7 @@ START_TEST(a_device_that_is_gone_or_broken_comes_back_later)
             ck_assert_int_eq(plm_device_status(device), PLM_ERR_LOST);
         }
         rules("");
-        ck_assert_int_eq(plm_device_reopen(device, &error), PLM_OK);
-        ck_assert_int_eq(warm_up(device), PLM_OK);
-        ck_assert_int_eq(work(device), PLM_OK);
-        ck_assert_uint_eq(plm_device_close(device), 0);
+        comes_back(device);
     }
     fixture_end();
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -532,25 +531,11 @@ START_TEST(an_environment_that_is_not_understood_opens_nothing)
 }
 END_TEST
 
-// In a process of its own: the layer reads its environment once.
-static bool can_run(void)
-{
-    pid_t child = fork();
-    int status = 0;
-    if (child == 0) {
-        struct client probe;
-        bool there = client_loader(&probe) && client_instance(&probe) == VK_SUCCESS &&
-                     probe.physical != VK_NULL_HANDLE;
-        _exit(there ? 0 : 1);
-    }
-    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
-}
-
 int main(void)
 {
     Suite *suite = suite_create("fault layer");
     TCase *cases = tcase_create("rules");
-    if (!can_run()) {
+    if (!client_can_run()) {
         printf(
             "skipped: no Vulkan loader or no driver (Debian: libvulkan1, mesa-vulkan-drivers)\n");
         return 77;
