@@ -83,6 +83,7 @@ struct plm_caps {
     bool unified; // device memory is host memory: the host term of the plan applies
     bool reports_process_use;
     bool tunes;                 // ops have variants to choose among
+    bool graphs;                // lists can be captured
     bool addresses_only;        // has no bytes behind its addresses: weights are not read for it
     uint64_t granularity_bytes; // g of the plan; the CPU says 16 MiB
     uint64_t context_bytes;     // driver's cost of an open device, where process use is unknown
@@ -239,6 +240,11 @@ struct plm_backend {
     int (*submit)(struct plm_backend_device *dev, uint64_t *ret_value);
     // Empties the open list without running it.
     void (*discard)(struct plm_backend_device *dev);
+    // Optional, where caps.graphs: makes a graph of the open list, which stays open as it is, and
+    // takes the memory of its replays. A later list of the same kernels may run as a replay of it;
+    // what runs is the same. A graph that is there stays: PLM_OK. OUT_OF_DEVICE: none was made,
+    // nothing is lost. Not after the seal. May block.
+    int (*capture)(struct plm_backend_device *dev);
     // Waits until the timeline reached value: PLM_OK, TIMEOUT, LOST.
     int (*wait)(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
     // Ordered after all that was submitted before; complete when they return.

@@ -600,6 +600,17 @@ void plm_device_discard(struct plm_device *d)
         d->backend->discard(d->dev);
 }
 
+int plm_device_capture(struct plm_device *d)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    if (!d->caps.graphs || d->backend->capture == NULL)
+        return PLM_ERR_UNSUPPORTED;
+    if (atomic_load(&d->sealed))
+        return PLM_ERR_SEALED;
+    return result(d, d->backend->capture(d->dev));
+}
+
 int plm_device_wait(struct plm_device *d, uint64_t value, int64_t timeout_ns)
 {
     if (is_lost(d))

@@ -81,6 +81,9 @@ int plm_device_barrier(struct plm_device *device);
 // PLM_ERR_OUT_OF_DEVICE: nothing ran and the list is still open; submit it again or discard it.
 int plm_device_submit(struct plm_device *device, uint64_t *ret_value);
 void plm_device_discard(struct plm_device *device); // empties the open list
+// Makes a graph of the open list (backend.h: capture). UNSUPPORTED where caps.graphs is false,
+// SEALED after the seal.
+int plm_device_capture(struct plm_device *device);
 // value: one that submit returned; timeout_ns < 0: no limit.
 int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_ns);
 // Submits what `appended` (the status of appending it) left in the list, and waits for its end. On
