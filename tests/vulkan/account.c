@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "account.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "tests/support/counters.h"
 
 #define BUCKETS 256u
 
@@ -32,47 +30,29 @@ static const char *const NAMES[ACCOUNT_COUNTERS] = {
 #undef COUNTER
 };
 
-static _Atomic uint64_t own[ACCOUNT_COUNTERS];
-static _Atomic uint64_t *counters = own;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map memories;
 static struct map buffers;
 static uint64_t heap_bytes[ACCOUNT_HEAPS];
 
+_Static_assert((uint32_t)ACCOUNT_COUNTERS <= COUNTERS_MAX, "more counters than there is room for");
+
 bool account_share(const char *path)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        return false;
-    }
-    void *at = MAP_FAILED;
-    if (ftruncate(fd, sizeof(own)) == 0) {
-        at = mmap(NULL, sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    close(fd);
-    if (at == MAP_FAILED) {
-        return false;
-    }
-    counters = at;
-    return true;
+    return counters_share(path, ACCOUNT_COUNTERS);
 }
 
 void account_add(enum account_counter counter, int64_t n)
 {
-    uint64_t now = atomic_fetch_add(&counters[counter], (uint64_t)n) + (uint64_t)n;
-    if (counter != ACCOUNT_live_bytes) {
-        return;
-    }
-    uint64_t high = atomic_load(&counters[ACCOUNT_high_bytes]);
-    while (now > high && n > 0 &&
-           !atomic_compare_exchange_weak(&counters[ACCOUNT_high_bytes], &high, now)) {
+    const uint64_t now = counters_add(counter, n);
+    if (counter == ACCOUNT_live_bytes && n > 0) {
+        counters_raise(ACCOUNT_high_bytes, now);
     }
 }
 
 uint64_t account_read(enum account_counter counter)
 {
-    return atomic_load(&counters[counter]);
+    return counters_read(counter);
 }
 
 uint64_t account_read_name(const char *name)

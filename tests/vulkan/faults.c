@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "faults.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 
 // From the environment at the start, and as they hold now: those, then what the control file or
 // plm_vk_faults_set adds.
@@ -23,29 +20,10 @@ static struct {
     int64_t lost_ns;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-int64_t faults_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 void faults_misuse(const char *what)
 {
     account_add(ACCOUNT_misuses, 1);
     fprintf(stderr, "plimsoll faults layer: misuse: %s\n", what);
-}
-
-// A rule that was there before keeps its count.
-static void keep_counts(struct rules *to, const struct rules *from)
-{
-    for (uint32_t i = 0; i < to->n; i++) {
-        for (uint32_t j = 0; j < from->n; j++) {
-            if (strcmp(to->rules[i].text, from->rules[j].text) == 0) {
-                to->rules[i].seen = from->rules[j].seen;
-            }
-        }
-    }
 }
 
 // With the lock held. False: nothing changed.
@@ -56,7 +34,7 @@ static bool add_rules(const char *text, char *error, size_t error_size)
     if (!rules_parse(&next, text, error, error_size)) {
         return false;
     }
-    keep_counts(&next, &state.now);
+    fault_keep_counts(&next.list, &state.now.list);
     state.now = next;
     account_add(ACCOUNT_control_reads, 1);
     return true;
@@ -65,23 +43,11 @@ static bool add_rules(const char *text, char *error, size_t error_size)
 // With the lock held: reads the control file where it is another one than before.
 static void refresh(void)
 {
-    struct stat now;
-    if (state.base.control[0] == '\0' || stat(state.base.control, &now) != 0 ||
-        (now.st_ino == state.seen.st_ino && now.st_size == state.seen.st_size &&
-         now.st_mtim.tv_sec == state.seen.st_mtim.tv_sec &&
-         now.st_mtim.tv_nsec == state.seen.st_mtim.tv_nsec)) {
-        return;
-    }
-    FILE *file = fopen(state.base.control, "re");
-    if (file == NULL) {
-        return;
-    }
     char text[FAULT_TEXT_SIZE];
     char error[FAULT_RULE_SIZE + 64];
-    size_t n = fread(text, 1, sizeof(text) - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    state.seen = now;
+    if (!fault_control(state.base.control, &state.seen, text)) {
+        return;
+    }
     if (!add_rules(text, error, sizeof(error))) {
         fprintf(stderr, "plimsoll faults layer: %s: %s\n", state.base.control, error);
         account_add(ACCOUNT_bad_rules, 1);
@@ -133,8 +99,8 @@ void faults_world(struct world *ret)
 {
     enter();
     *ret = state.now.world;
-    bool over = state.loss.after_ms != 0 &&
-                faults_now_ns() - state.lost_ns >= state.loss.after_ms * 1000000;
+    bool over =
+        state.loss.after_ms != 0 && fault_now_ns() - state.lost_ns >= state.loss.after_ms * 1000000;
     enum fault_after after = state.lost && !over ? state.loss.after : AFTER_SAME;
     leave();
     ret->no_devices = ret->no_devices || after == AFTER_GONE;
@@ -148,19 +114,8 @@ void faults_world(struct world *ret)
 
 bool faults_strike(enum fault_place place, uint64_t bytes, struct fault *ret)
 {
-    bool hit = false;
     enter();
-    for (uint32_t i = 0; i < state.now.n; i++) {
-        struct rule *rule = &state.now.rules[i];
-        if (rule->place != place || bytes < rule->min_bytes) {
-            continue;
-        }
-        rule->seen++;
-        if (!hit && rule->seen >= rule->nth && rule->seen - rule->nth < rule->times) {
-            *ret = rule->fault;
-            hit = true;
-        }
-    }
+    bool hit = fault_strike(&state.now.list, (int32_t)place, bytes, ret);
     leave();
     if (hit) {
         account_add(ACCOUNT_faults, 1);
@@ -171,7 +126,7 @@ bool faults_strike(enum fault_place place, uint64_t bytes, struct fault *ret)
 VkResult faults_result(enum fault_place place, uint64_t bytes)
 {
     struct fault fault;
-    return faults_strike(place, bytes, &fault) ? fault.result : VK_SUCCESS;
+    return faults_strike(place, bytes, &fault) ? (VkResult)fault.result : VK_SUCCESS;
 }
 
 void faults_lose(const struct fault *fault)
@@ -179,7 +134,7 @@ void faults_lose(const struct fault *fault)
     enter();
     state.lost = true;
     state.loss = *fault;
-    state.lost_ns = faults_now_ns();
+    state.lost_ns = fault_now_ns();
     leave();
 }
 
@@ -194,7 +149,7 @@ __attribute__((visibility("default"))) bool plm_vk_faults_set(const char *rules,
                                                               size_t error_size)
 {
     enter();
-    state.now.n = 0; // the same text begins to count anew
+    state.now.list.n = 0; // the same text begins to count anew
     state.lost = false;
     bool ok = add_rules(rules, error, error_size);
     leave();

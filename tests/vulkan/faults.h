@@ -12,12 +12,10 @@
 #include <vulkan/vulkan.h>
 
 #include "account.h"
+#include "tests/support/fault_rules.h"
 
-#define FAULT_RULES     32u
-#define FAULT_RULE_SIZE 256u // bytes of one rule's text, with its end
-#define FAULT_TYPES     8u
-#define FAULT_NAMES     16u // hidden features, extensions: each
-#define FAULT_TEXT_SIZE 4096u
+#define FAULT_TYPES 8u
+#define FAULT_NAMES 16u // hidden features, extensions: each
 
 // Where a rule can strike. Each is one or a few entries of Vulkan.
 enum fault_place {
@@ -39,16 +37,6 @@ enum fault_place {
     PLACE_SUBMIT,
     PLACE_WAIT,
     PLACES,
-};
-
-// What the next look for a device finds after a loss.
-enum fault_after { AFTER_SAME, AFTER_OTHER, AFTER_BROKEN, AFTER_GONE };
-
-struct fault {
-    VkResult result; // VK_TIMEOUT stands for a hang of ms
-    int64_t ms;
-    enum fault_after after; // of a loss; it holds for after_ms, or for ever where that is 0
-    int64_t after_ms;
 };
 
 enum fault_budget {
@@ -103,32 +91,21 @@ struct world {
 bool faults_start(void);
 // What is shown now.
 void faults_world(struct world *ret);
-// Counts one call at a place, whose size is bytes where it has one. True: it is to fail as told.
+// Counts one call at a place, whose size is bytes where it has one. True: it is to fail as told;
+// the result VK_TIMEOUT stands for a hang.
 bool faults_strike(enum fault_place place, uint64_t bytes, struct fault *ret);
 // The common case: VK_SUCCESS, or what to answer.
 VkResult faults_result(enum fault_place place, uint64_t bytes);
 // A device was lost by this fault: what is shown changes as it says.
 void faults_lose(const struct fault *fault);
-int64_t faults_now_ns(void);
 // A call that the world shown does not allow: a defect of the application, counted and said.
 void faults_misuse(const char *what);
 
 // ---- the parser (rules.c) ----
 
-struct rule {
-    char text[FAULT_RULE_SIZE];
-    enum fault_place place;
-    struct fault fault;
-    uint64_t nth;       // the first call that fails, from 1
-    uint64_t times;     // calls in a row that do; UINT64_MAX: for ever
-    uint64_t min_bytes; // smaller ones do not count
-    uint64_t seen;
-};
-
 struct rules {
     struct world world;
-    struct rule rules[FAULT_RULES];
-    uint32_t n;
+    struct fault_list list;
     char control[FAULT_RULE_SIZE];
     char account[FAULT_RULE_SIZE];
 };

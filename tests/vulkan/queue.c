@@ -66,7 +66,7 @@ static bool strike_submit(struct layer_device *device, const struct submit *subm
     pthread_mutex_lock(&device->lock);
     struct layer_hang *hang = &device->hang;
     *hang = (struct layer_hang){
-        .until_ns = faults_now_ns() + fault.ms * 1000000, .n = submit->n, .fence = fence};
+        .until_ns = fault_now_ns() + fault.ms * 1000000, .n = submit->n, .fence = fence};
     for (uint32_t i = 0; i < submit->n; i++) {
         hang->semaphores[i] = submit->semaphores[i];
         hang->values[i] = submit->values[i];
@@ -146,7 +146,7 @@ static bool hangs(struct layer_device *device, VkSemaphore semaphore, uint64_t v
 {
     pthread_mutex_lock(&device->lock);
     const struct layer_hang *hang = &device->hang;
-    bool running = faults_now_ns() < hang->until_ns;
+    bool running = fault_now_ns() < hang->until_ns;
     bool found = semaphore == VK_NULL_HANDLE && fence == VK_NULL_HANDLE;
     for (uint32_t i = 0; i < hang->n; i++) {
         found = found || (hang->semaphores[i] == semaphore && value >= hang->values[i]);
@@ -180,7 +180,7 @@ static bool strike_wait(struct layer_device *device, VkResult *ret)
 // What is left of a timeout that began at a time.
 static uint64_t left(uint64_t timeout_ns, int64_t begin_ns)
 {
-    uint64_t used = (uint64_t)(faults_now_ns() - begin_ns);
+    uint64_t used = (uint64_t)(fault_now_ns() - begin_ns);
     if (timeout_ns == UINT64_MAX) {
         return timeout_ns;
     }
@@ -192,7 +192,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_semaphores(VkDevice handle,
                                                       uint64_t timeout)
 {
     struct layer_device *device = layer_device_of(handle);
-    int64_t begin = faults_now_ns();
+    int64_t begin = fault_now_ns();
     VkResult result = VK_SUCCESS;
     account_add(ACCOUNT_waits, 1);
     if (strike_wait(device, &result)) {
@@ -233,7 +233,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL wait_fences(VkDevice handle, uint32_t n,
                                                   uint64_t timeout)
 {
     struct layer_device *device = layer_device_of(handle);
-    int64_t begin = faults_now_ns();
+    int64_t begin = fault_now_ns();
     VkResult result = VK_SUCCESS;
     account_add(ACCOUNT_waits, 1);
     if (strike_wait(device, &result)) {

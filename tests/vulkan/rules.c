@@ -2,26 +2,10 @@
 // The language of the rules (README.md): words, ended by ';' or a new line; '#' begins a comment.
 #include "faults.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define WORDS 12u // of one rule
-
-struct words {
-    char text[FAULT_RULE_SIZE]; // cut at the blanks
-    char *word[WORDS];
-    uint32_t n;
-};
-
-struct name {
-    const char *name;
-    int32_t value;
-};
-
-static const struct name PLACE_NAMES[] = {
+static const struct fault_name PLACE_NAMES[] = {
     {"instance", PLACE_INSTANCE}, {"device", PLACE_DEVICE},
     {"allocate", PLACE_ALLOCATE}, {"map", PLACE_MAP},
     {"buffer", PLACE_BUFFER},     {"shader", PLACE_SHADER},
@@ -32,7 +16,7 @@ static const struct name PLACE_NAMES[] = {
     {"record", PLACE_RECORD},     {"submit", PLACE_SUBMIT},
     {"wait", PLACE_WAIT},         {NULL, 0},
 };
-static const struct name RESULT_NAMES[] = {
+static const struct fault_name RESULT_NAMES[] = {
     {"oom-device", VK_ERROR_OUT_OF_DEVICE_MEMORY},
     {"oom-host", VK_ERROR_OUT_OF_HOST_MEMORY},
     {"lost", VK_ERROR_DEVICE_LOST},
@@ -43,20 +27,13 @@ static const struct name RESULT_NAMES[] = {
     {"unknown", VK_ERROR_UNKNOWN},
     {NULL, 0},
 };
-static const struct name AFTER_NAMES[] = {
-    {"same", AFTER_SAME},
-    {"other", AFTER_OTHER},
-    {"broken", AFTER_BROKEN},
-    {"gone", AFTER_GONE},
-    {NULL, 0},
-};
-static const struct name BUDGET_NAMES[] = {
+static const struct fault_name BUDGET_NAMES[] = {
     {"driver", BUDGET_DRIVER}, {"none", BUDGET_NONE},
     {"true", BUDGET_TRUE},     {"double", BUDGET_DOUBLE},
     {"zero", BUDGET_ZERO},     {"max", BUDGET_MAX},
     {"stale", BUDGET_STALE},   {NULL, 0},
 };
-static const struct name TYPE_NAMES[] = {
+static const struct fault_name TYPE_NAMES[] = {
     {"other", VK_PHYSICAL_DEVICE_TYPE_OTHER},
     {"integrated", VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU},
     {"discrete", VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU},
@@ -65,144 +42,31 @@ static const struct name TYPE_NAMES[] = {
     {NULL, 0},
 };
 
-static bool lookup(const struct name *names, const char *name, int32_t *ret)
+static bool rule_fail(struct rules *rules, const struct fault_words *w, const char *text)
 {
-    for (; names->name != NULL; names++) {
-        if (strcmp(names->name, name) == 0) {
-            *ret = names->value;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool number(const char *text, uint64_t *ret)
-{
-    char *end = NULL;
-    if (text[0] < '0' || text[0] > '9') {
+    if (!fault_parse(&rules->list, w, text, PLACE_NAMES, RESULT_NAMES)) {
         return false;
     }
-    *ret = strtoull(text, &end, 10);
-    return *end == '\0';
-}
-
-// "4096", "64MiB"
-static bool size(const char *text, uint64_t *ret)
-{
-    static const char *const UNITS[] = {"KiB", "MiB", "GiB", "TiB"};
-    char digits[24];
-    size_t n = strspn(text, "0123456789");
-    if (n == 0 || n >= sizeof(digits)) {
-        return false;
-    }
-    memcpy(digits, text, n);
-    digits[n] = '\0';
-    uint64_t value = strtoull(digits, NULL, 10);
-    for (uint32_t i = 0; i < 4 && text[n] != '\0'; i++) {
-        if (strcmp(text + n, UNITS[i]) == 0) {
-            *ret = value << (10 * (i + 1));
-            return true;
-        }
-    }
-    *ret = value;
-    return text[n] == '\0';
-}
-
-// The value of the word "key=value" at or after from, or NULL.
-static const char *option(const struct words *w, uint32_t from, const char *key)
-{
-    size_t n = strlen(key);
-    for (uint32_t i = from; i < w->n; i++) {
-        if (strncmp(w->word[i], key, n) == 0 && w->word[i][n] == '=') {
-            return w->word[i] + n + 1;
-        }
-    }
-    return NULL;
-}
-
-static bool option_number(const struct words *w, uint32_t from, const char *key, uint64_t *io)
-{
-    const char *text = option(w, from, key);
-    return text == NULL || number(text, io);
-}
-
-static bool option_size(const struct words *w, uint32_t from, const char *key, uint64_t *io)
-{
-    const char *text = option(w, from, key);
-    return text == NULL || size(text, io);
-}
-
-// Each word from `from` on is a key of the list, with '='.
-static bool only_options(const struct words *w, uint32_t from, const char *const *keys)
-{
-    for (uint32_t i = from; i < w->n; i++) {
-        bool known = false;
-        for (const char *const *key = keys; *key != NULL; key++) {
-            known = known || option(&(struct words){.word = {w->word[i]}, .n = 1}, 0, *key) != NULL;
-        }
-        if (!known) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// fail PLACE RESULT [nth=N] [times=K|all] [min=BYTES] [ms=T] [then=AFTER] [then-ms=T] [tag=WORD]
-static bool rule_fail(struct rules *rules, const struct words *w, const char *text)
-{
-    static const char *const KEYS[] = {"nth", "times", "min", "ms", "then", "then-ms", "tag", NULL};
-    struct rule rule = {.nth = 1, .times = 1};
-    int32_t place = 0;
-    int32_t result = 0;
-    int32_t after = AFTER_SAME;
-    const char *times = option(w, 3, "times");
-    uint64_t ms = 0;
-    uint64_t after_ms = 0;
-    if (w->n < 3 || rules->n == FAULT_RULES || !lookup(PLACE_NAMES, w->word[1], &place) ||
-        !lookup(RESULT_NAMES, w->word[2], &result) || !only_options(w, 3, KEYS) ||
-        !option_number(w, 3, "nth", &rule.nth) || !option_size(w, 3, "min", &rule.min_bytes) ||
-        !option_number(w, 3, "ms", &ms) || !option_number(w, 3, "then-ms", &after_ms)) {
-        return false;
-    }
-    const char *then = option(w, 3, "then");
-    if (then != NULL && !lookup(AFTER_NAMES, then, &after)) {
-        return false;
-    }
-    if (times != NULL && strcmp(times, "all") == 0) {
-        rule.times = UINT64_MAX;
-    } else if (times != NULL && !number(times, &rule.times)) {
-        return false;
-    }
-    if (rule.nth == 0 || rule.times == 0 ||
-        (result == VK_TIMEOUT && (place != PLACE_SUBMIT || ms == 0))) {
-        return false; // only work that was taken can hang, and a test that never ends proves
-                      // nothing
-    }
-    memcpy(rule.text, text, strlen(text) + 1);
-    rule.place = (enum fault_place)place;
-    rule.fault = (struct fault){.result = (VkResult)result,
-                                .ms = (int64_t)ms,
-                                .after = (enum fault_after)after,
-                                .after_ms = (int64_t)after_ms};
-    rules->rules[rules->n++] = rule;
-    return true;
+    // Only work that was taken can hang, and a test that never ends proves nothing.
+    const struct fault_rule *rule = &rules->list.rules[rules->list.n - 1];
+    return rule->fault.result != VK_TIMEOUT || (rule->place == PLACE_SUBMIT && rule->fault.ms > 0);
 }
 
 // heap INDEX [size=BYTES] [capacity=BYTES] [neighbour=BYTES] [device-local=0|1]
-static bool rule_heap(struct rules *rules, const struct words *w)
+static bool rule_heap(struct rules *rules, const struct fault_words *w)
 {
     static const char *const KEYS[] = {"size", "capacity", "neighbour", "device-local", NULL};
     uint64_t index = 0;
-    if (w->n < 3 || !number(w->word[1], &index) || index >= ACCOUNT_HEAPS ||
-        !only_options(w, 2, KEYS)) {
+    if (w->n < 3 || !fault_number(w->word[1], &index) || index >= ACCOUNT_HEAPS ||
+        !fault_only_options(w, 2, KEYS)) {
         return false;
     }
     struct world_heap *heap = &rules->world.heaps[index];
     uint64_t local = heap->device_local;
-    if (!option_size(w, 2, "size", &heap->bytes) ||
-        !option_size(w, 2, "capacity", &heap->capacity) ||
-        !option_size(w, 2, "neighbour", &heap->neighbour) ||
-        !option_number(w, 2, "device-local", &local)) {
+    if (!fault_option_size(w, 2, "size", &heap->bytes) ||
+        !fault_option_size(w, 2, "capacity", &heap->capacity) ||
+        !fault_option_size(w, 2, "neighbour", &heap->neighbour) ||
+        !fault_option_number(w, 2, "device-local", &local)) {
         return false;
     }
     heap->device_local = local != 0;
@@ -213,12 +77,12 @@ static bool rule_heap(struct rules *rules, const struct words *w)
 }
 
 // memtype HEAP FLAGS, of the letters D (device-local), V (host-visible), C (coherent), K (cached)
-static bool rule_memtype(struct rules *rules, const struct words *w)
+static bool rule_memtype(struct rules *rules, const struct fault_words *w)
 {
     struct world *world = &rules->world;
     uint64_t heap = 0;
     VkMemoryPropertyFlags flags = 0;
-    if (w->n != 3 || !number(w->word[1], &heap) || heap >= world->n_heaps ||
+    if (w->n != 3 || !fault_number(w->word[1], &heap) || heap >= world->n_heaps ||
         world->n_types == FAULT_TYPES) {
         return false;
     }
@@ -237,7 +101,7 @@ static bool rule_memtype(struct rules *rules, const struct words *w)
 }
 
 // api MAJOR.MINOR
-static bool rule_api(struct rules *rules, const struct words *w)
+static bool rule_api(struct rules *rules, const struct fault_words *w)
 {
     unsigned major = 0;
     unsigned minor = 0;
@@ -251,11 +115,11 @@ static bool rule_api(struct rules *rules, const struct words *w)
 }
 
 // budget LIE, or budget BYTES
-static bool rule_budget(struct rules *rules, const struct words *w)
+static bool rule_budget(struct rules *rules, const struct fault_words *w)
 {
     int32_t kind = BUDGET_FIXED;
-    if (w->n != 2 || (!lookup(BUDGET_NAMES, w->word[1], &kind) &&
-                      !size(w->word[1], &rules->world.budget_bytes))) {
+    if (w->n != 2 || (!fault_lookup(BUDGET_NAMES, w->word[1], &kind) &&
+                      !fault_size(w->word[1], &rules->world.budget_bytes))) {
         return false;
     }
     rules->world.budget = (enum fault_budget)kind;
@@ -263,38 +127,35 @@ static bool rule_budget(struct rules *rules, const struct words *w)
 }
 
 // limit [max-allocation=BYTES] [max-buffer=BYTES]
-static bool rule_limit(struct rules *rules, const struct words *w)
+static bool rule_limit(struct rules *rules, const struct fault_words *w)
 {
     static const char *const KEYS[] = {"max-allocation", "max-buffer", NULL};
-    return w->n > 1 && only_options(w, 1, KEYS) &&
-           option_size(w, 1, "max-allocation", &rules->world.max_allocation) &&
-           option_size(w, 1, "max-buffer", &rules->world.max_buffer);
+    return w->n > 1 && fault_only_options(w, 1, KEYS) &&
+           fault_option_size(w, 1, "max-allocation", &rules->world.max_allocation) &&
+           fault_option_size(w, 1, "max-buffer", &rules->world.max_buffer);
 }
 
 // identity [type=KIND] [uuid=N] [name=TEXT], where '_' stands for a blank
-static bool rule_identity(struct rules *rules, const struct words *w)
+static bool rule_identity(struct rules *rules, const struct fault_words *w)
 {
     static const char *const KEYS[] = {"type", "uuid", "name", NULL};
     struct world *world = &rules->world;
-    const char *type = option(w, 1, "type");
-    const char *name = option(w, 1, "name");
+    const char *type = fault_option(w, 1, "type");
+    const char *name = fault_option(w, 1, "name");
     uint64_t uuid = 0;
-    if (w->n < 2 || !only_options(w, 1, KEYS) ||
-        (type != NULL && !lookup(TYPE_NAMES, type, &world->device_type)) ||
-        !option_number(w, 1, "uuid", &uuid)) {
+    if (w->n < 2 || !fault_only_options(w, 1, KEYS) ||
+        (type != NULL && !fault_lookup(TYPE_NAMES, type, &world->device_type)) ||
+        !fault_option_number(w, 1, "uuid", &uuid)) {
         return false;
     }
-    if (option(w, 1, "uuid") != NULL) {
+    if (fault_option(w, 1, "uuid") != NULL) {
         world->has_uuid = true;
         for (uint32_t i = 0; i < 8; i++) {
             world->uuid[VK_UUID_SIZE - 1 - i] = (uint8_t)(uuid >> (8 * i));
         }
     }
     if (name != NULL) {
-        snprintf(world->name, sizeof(world->name), "%s", name);
-        for (char *c = world->name; *c != '\0'; c++) {
-            *c = *c == '_' ? ' ' : *c;
-        }
+        fault_text(world->name, sizeof(world->name), name);
     }
     return true;
 }
@@ -310,7 +171,7 @@ static bool keep_name(char *list, size_t entry, uint32_t *n, const char *name)
 }
 
 // hide feature NAME | extension NAME | compute | devices; show extension NAME
-static bool rule_hide(struct rules *rules, const struct words *w)
+static bool rule_hide(struct rules *rules, const struct fault_words *w)
 {
     struct world *world = &rules->world;
     bool hide = strcmp(w->word[0], "hide") == 0;
@@ -340,7 +201,7 @@ static bool rule_hide(struct rules *rules, const struct words *w)
 }
 
 // control FILE, account FILE
-static bool rule_file(struct rules *rules, const struct words *w)
+static bool rule_file(struct rules *rules, const struct fault_words *w)
 {
     char *to = strcmp(w->word[0], "control") == 0 ? rules->control : rules->account;
     if (w->n != 2) {
@@ -350,30 +211,20 @@ static bool rule_file(struct rules *rules, const struct words *w)
     return true;
 }
 
-static void split(struct words *w, const char *text)
+static bool parse_rule(void *ctx, const char *text)
 {
-    char *rest = NULL;
-    w->n = 0;
-    snprintf(w->text, sizeof(w->text), "%s", text);
-    for (char *word = strtok_r(w->text, " \t\r", &rest); word != NULL && w->n < WORDS;
-         word = strtok_r(NULL, " \t\r", &rest)) {
-        w->word[w->n++] = word;
-    }
-}
-
-static bool parse_rule(struct rules *rules, const char *text)
-{
+    struct rules *rules = ctx;
     static const struct {
         const char *verb;
-        bool (*parse)(struct rules *rules, const struct words *w);
+        bool (*parse)(struct rules *rules, const struct fault_words *w);
     } VERBS[] = {
         {"heap", rule_heap},         {"memtype", rule_memtype}, {"api", rule_api},
         {"budget", rule_budget},     {"limit", rule_limit},     {"hide", rule_hide},
         {"identity", rule_identity}, {"show", rule_hide},       {"control", rule_file},
         {"account", rule_file},
     };
-    struct words w;
-    split(&w, text);
+    struct fault_words w;
+    fault_split(&w, text);
     if (w.n == 0) {
         return true;
     }
@@ -395,19 +246,5 @@ void rules_clear(struct rules *rules)
 
 bool rules_parse(struct rules *rules, const char *text, char *error, size_t error_size)
 {
-    while (*text != '\0') {
-        char rule[FAULT_RULE_SIZE];
-        text += strspn(text, " \t\r");
-        bool comment = text[0] == '#';
-        size_t n = strcspn(text, comment ? "\n" : ";\n");
-        size_t used = n < sizeof(rule) ? n : sizeof(rule) - 1;
-        memcpy(rule, text, used);
-        rule[used] = '\0';
-        if (!comment && (used < n || !parse_rule(rules, rule))) {
-            snprintf(error, error_size, "rule not understood: %s", rule);
-            return false;
-        }
-        text += n + (text[n] != '\0');
-    }
-    return true;
+    return fault_each_rule(text, parse_rule, rules, error, error_size);
 }
