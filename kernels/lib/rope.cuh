@@ -26,4 +26,15 @@ PLM_FN void plm_rope_rotate(float &lo, float &hi, const float *table_row, uint32
     hi = x0 * s + x1 * c;
 }
 
+// The same for pair p, which is a rotated one, of a head in memory.
+PLM_FN void plm_rope_in_place(float *head, const float *table_row, uint32_t p, uint32_t dims,
+                              uint32_t mode)
+{
+    const plm_pair at = plm_rope_pair(p, dims, mode);
+    float lo = head[at.lo], hi = head[at.hi];
+    plm_rope_rotate(lo, hi, table_row, p);
+    head[at.lo] = lo;
+    head[at.hi] = hi;
+}
+
 #endif

@@ -38,7 +38,7 @@ RULES = [
     ("backends/sim/", CONTRACT + SHARED + ["backends/sim/"]),
     ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/"]),
     ("backends/", CONTRACT + ["backends/"]),
-    ("kernels/", ["kernels/abi.h"]),
+    ("kernels/", ["kernels/abi.h", "kernels/lib/"]),
     ("shaders/", ["shaders/", "kernels/abi.h"]),
     ("tools/", ["core/plimsoll.h", "tools/"]),
     ("examples/", ["plimsoll.h", "core/plimsoll.h"]),
