@@ -4,6 +4,7 @@
 
 #include "backends/sim/sim_internal.h"
 
+#define DIGEST_PRIME   UINT64_C(1099511628211)      // of FNV-1a
 #define SPILL_SLOWDOWN 10                           // of lists that use what lies in slow memory
 #define POISON_HANG_NS (INT64_C(3600) * 1000000000) // an hour: longer than any watchdog waits
 
@@ -137,6 +138,7 @@ int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t unit
     if (dev->script.poison != PLM_SIM_POISON_NONE)
         look_at(dev, op, args);
     dev->open_dispatches++;
+    dev->open_kernels = (dev->open_kernels ^ ((uint64_t)op + 1)) * DIGEST_PRIME;
     dev->open_slow |= is_slow(dev, op, args);
     if (dev->caps.tunes)
         dev->open_ns += plm_sim_variant_ns(dev, op, args);
@@ -154,14 +156,47 @@ int plm_sim_barrier(struct plm_backend_device *dev)
     return dev->inner != NULL ? dev->script.inner->barrier(dev->inner) : PLM_OK;
 }
 
-void plm_sim_discard(struct plm_backend_device *dev)
+static void empty_list(struct plm_backend_device *dev)
 {
     dev->open_dispatches = 0;
+    dev->open_kernels = 0;
     dev->open_slow = false;
     dev->open_ns = 0;
     dev->poisoned = false;
+}
+
+void plm_sim_discard(struct plm_backend_device *dev)
+{
+    empty_list(dev);
     if (dev->inner != NULL)
         dev->script.inner->discard(dev->inner);
+}
+
+static bool has_graph(const struct plm_backend_device *dev)
+{
+    for (uint32_t i = 0; i < dev->n_graphs; i++) {
+        if (dev->graphs[i] == dev->open_kernels)
+            return true;
+    }
+    return false;
+}
+
+int plm_sim_capture(struct plm_backend_device *dev)
+{
+    if (plm_sim_is_lost(dev))
+        return PLM_ERR_LOST;
+    if (has_graph(dev))
+        return PLM_OK;
+    if (dev->n_graphs == PLM_SIM_GRAPHS)
+        return PLM_ERR_LIMIT;
+    plm_sim_lock(dev);
+    int r = plm_sim_driver_take(dev, dev->script.graph_bytes);
+    plm_sim_unlock(dev);
+    if (r != PLM_OK)
+        return r;
+    dev->graphs[dev->n_graphs++] = dev->open_kernels;
+    atomic_fetch_add(&dev->world->graphs, 1);
+    return PLM_OK;
 }
 
 // What the script says of this submit. PLM_OK: it runs.
@@ -275,10 +310,9 @@ int plm_sim_submit(struct plm_backend_device *dev, uint64_t *ret_value)
         dev->busy_from = dev->busy_until > now ? dev->busy_until : now;
         dev->busy_until = dev->busy_from > INT64_MAX - ns ? INT64_MAX : dev->busy_from + ns;
     }
-    dev->open_dispatches = 0;
-    dev->open_slow = false;
-    dev->open_ns = 0;
-    dev->poisoned = false;
+    if (has_graph(dev))
+        atomic_fetch_add(&dev->world->replays, 1);
+    empty_list(dev);
     *ret_value = ++dev->timeline;
     return r;
 }

@@ -49,6 +49,7 @@ static void fill_caps(struct plm_backend_device *dev)
         caps->prefers = script->prefers;
         caps->few_rows = script->few_rows;
     }
+    caps->graphs = script->graph_bytes > 0;
     caps->tunes = script->n_variants > 1; // as scripted, whatever computes
     snprintf(caps->name, sizeof(caps->name), "simulated device");
     snprintf(caps->uuid, sizeof(caps->uuid), "sim-%" PRIu64, script->capacity_bytes);
@@ -201,6 +202,7 @@ const struct plm_backend plm_sim_backend = {
     .barrier = plm_sim_barrier,
     .submit = plm_sim_submit,
     .discard = plm_sim_discard,
+    .capture = plm_sim_capture,
     .wait = plm_sim_wait,
     .copy_in = plm_sim_copy_in,
     .copy_out = plm_sim_copy_out,

@@ -84,6 +84,8 @@ struct plm_sim_world {
     _Atomic uint64_t allocs;      // calls, whatever they returned
     _Atomic uint64_t submits;     // calls, whatever they returned
     _Atomic uint64_t launches;    // dispatches appended
+    _Atomic uint64_t graphs;      // that were made
+    _Atomic uint64_t replays;     // submits of lists that a graph is there for
     _Atomic uint64_t taken_bytes; // in live slabs, in granules
     _Atomic uint64_t peak_taken_bytes;
     _Atomic uint64_t spilled_bytes; // of taken_bytes: slow memory beyond the capacity
@@ -136,6 +138,7 @@ struct plm_sim_opts {
     uint32_t max_slabs;                         // 0: 65,536
     uint64_t context_bytes;                     // taken at open, given back at close
     uint64_t kernel_bytes;        // taken when an op is first launched, or for all ops by warm_up
+    uint64_t graph_bytes;         // taken by each graph; 0: lists are not captured
     uint64_t withheld_bytes;      // reported free but never given
     uint64_t shown_context_bytes; // what caps say of the context; 0: the truth
     enum plm_commit commit;

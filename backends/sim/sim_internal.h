@@ -32,6 +32,7 @@ struct plm_sim_note {
 };
 
 #define PLM_SIM_CHOICES 64
+#define PLM_SIM_GRAPHS  32
 
 struct sim_slab; // memory.c
 
@@ -73,6 +74,9 @@ struct plm_backend_device {
     int64_t open_ns; // that the variants of the open list's dispatches take beside
     struct plm_sim_choice choices[PLM_SIM_CHOICES];
     uint32_t n_choices;
+    uint64_t open_kernels;           // a digest of the open list's ops in their order
+    uint64_t graphs[PLM_SIM_GRAPHS]; // of lists that were captured
+    uint32_t n_graphs;
     bool loaded[PLM_OPS];                     // kernels that have taken their bytes
     struct plm_sim_note notes[PLM_SIM_NOTES]; // a ring
     uint64_t n_notes;
@@ -146,6 +150,7 @@ int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t unit
                    size_t args_bytes);
 int plm_sim_barrier(struct plm_backend_device *dev);
 void plm_sim_discard(struct plm_backend_device *dev);
+int plm_sim_capture(struct plm_backend_device *dev);
 int plm_sim_submit(struct plm_backend_device *dev, uint64_t *ret_value);
 int plm_sim_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
 int plm_sim_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);

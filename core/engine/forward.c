@@ -67,6 +67,8 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
     core->logits_at = 0;
     if (r == PLM_OK)
         r = plm_model_forward(core->model, core->device, forward, ret);
+    if (r == PLM_OK && (forward->flags & PLM_FORWARD_CAPTURE) != 0)
+        r = plm_device_capture(core->device);
     if (r == PLM_OK)
         r = submit(core, &value);
     if (r != PLM_OK) {

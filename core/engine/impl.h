@@ -59,7 +59,8 @@ double plm_seconds(int64_t from_ns, int64_t to_ns);
 void plm_histogram_init(plim_histogram *h, bool tokens);
 void plm_histogram_add(plim_histogram *h, double seconds);
 
-// ---- what is loaded: load.c, forward.c, residency.c, stress.c, tune.c; core.c on top ----
+// ---- what is loaded: load.c, forward.c, graphs.c, residency.c, stress.c, tune.c; core.c on top
+// ----
 
 // The monitor thread of the stress.
 struct plm_watch {
@@ -194,10 +195,13 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret);
 // 0, or by how many bytes the driver says more (or, below 0, less). A reading that can not be, or
 // one that does not know this process, tells nothing: 0.
 int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_reading *reading);
+// graphs.c: graphs of the decodes that the workspace is for; the pool has a block. The `capture` of
+// struct plm_stress_ops, where the device makes graphs; ctx is the core.
+int plm_core_capture(void *ctx, struct plm_error *err);
 // What the stress works with: how other phases move the same memory and run the same steps.
 void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret);
-// Writes and reads every slab of the pool, which must hold nothing, and runs the worst steps: for a
-// pool that was taken anew after READY.
+// Captures graphs, writes and reads every slab of the pool, which must hold nothing, and runs the
+// worst steps: for a device that was opened anew after READY.
 int plm_core_validate(struct plm_core *core, struct plm_error *err);
 // The same where only the pool is new: every slab, and a decode at full context over its blocks.
 int plm_core_validate_pool(struct plm_core *core, struct plm_error *err);

@@ -297,6 +297,8 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .progress = report};
     if (plm_core_may_lose_memory(plm_device_caps(core->device)))
         ret->slow_bytes = plm_core_slow_bytes;
+    if (plm_device_caps(core->device)->graphs)
+        ret->capture = plm_core_capture;
 }
 
 static int run_kind(struct plm_core *core, enum plm_stress_kind kind, struct plm_error *err)
@@ -310,7 +312,9 @@ static int run_kind(struct plm_core *core, enum plm_stress_kind kind, struct plm
 
 int plm_core_validate(struct plm_core *core, struct plm_error *err)
 {
-    int r = kv_verify(core, err);
+    int r = plm_device_caps(core->device)->graphs ? plm_core_capture(core, err) : PLM_OK;
+    if (r == PLM_OK)
+        r = kv_verify(core, err);
     if (r == PLM_OK)
         r = run_kind(core, PLM_STRESS_PREFILL, err);
     if (r == PLM_OK)

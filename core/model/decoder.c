@@ -467,6 +467,13 @@ int plm_model_forward(struct plm_model *model, struct plm_device *device,
     return p.result;
 }
 
+uint64_t plm_model_whole_from(const struct plm_model *model, uint32_t rows)
+{
+    if ((model->prefers >> PLM_OP_ATTENTION_SPLIT & 1) == 0 || rows > model->few_rows)
+        return 0;
+    return (uint64_t)(model->partials / rows) * PLM_ATTN_SPLIT_TOKENS + 1;
+}
+
 uint32_t plm_model_max_dispatches(const struct plm_model *model)
 {
     return model->hp.n_layer * LAYER_DISPATCHES + FRAME_DISPATCHES;

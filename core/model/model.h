@@ -106,6 +106,7 @@ enum plm_forward_flags {
     // A tuning run: products and attention are offered to the tuner, which runs them as it likes,
     // instead of being appended. Whether the head takes part is SKIP_HEAD's matter alone.
     PLM_FORWARD_TUNING = 4,
+    PLM_FORWARD_CAPTURE = 8, // the caller makes a graph of the list before it runs it
 };
 
 // Gets the ops of a tuning run in order. What they need was appended before and may be submitted;
@@ -135,6 +136,11 @@ struct plm_forward_out {
     uint64_t logits; // float32 [logits_rows, n_vocab]; 0 with SKIP_HEAD or no logits rows
     uint64_t best;   // struct plm_argmax_record [logits_rows]; 0 where the device does not find it
 };
+
+// The shortest context over which a decode of so many rows attends in one piece, since it has more
+// splits than are kept: the launches are others from there on. Beyond any context: it never does.
+// 0: it always does.
+uint64_t plm_model_whole_from(const struct plm_model *model, uint32_t rows);
 
 // Copies the inputs in and appends all launches; the caller submits.
 int plm_model_forward(struct plm_model *model, struct plm_device *device,

@@ -278,6 +278,7 @@ static void read_evidence(struct reader *r, struct plm_profile *ret)
     ret->context_lowered = boolean(r, "context_lowered");
     ret->not_returned = bytes(r, "not_returned");
     ret->slow_bytes = bytes(r, "slow_bytes");
+    ret->graph_bytes = bytes(r, "graph_bytes");
     ret->stress_ns = bytes(r, "stress_ns");
     ret->validate_ns = bytes(r, "validate_ns");
     ret->total_ns = bytes(r, "total_ns");

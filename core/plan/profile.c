@@ -177,6 +177,7 @@ int plm_loop_reopen(struct plm_loop *l)
     l->ops->ballast(l->ops->ctx, 0);
     plm_loop_pool_resize(l, 0);
     if (l->lost) {
+        l->res->graph_bytes = 0;
         r = l->ops->reopen != NULL ? l->ops->reopen(l->ops->ctx, l->err) : PLM_ERR_LOST;
         l->calls = 0; // the new context pays again
         l->last_word |= r != PLM_OK;

@@ -151,6 +151,7 @@ struct plm_profile {
     bool certified;         // the size of an earlier start, validated by this one
     int64_t not_returned;   // most bytes that a release did not bring back at the driver
     int64_t slow_bytes;     // most bytes that a validation found to be slow memory
+    int64_t graph_bytes;    // by which the process grew over the capture of graphs
     int64_t stress_ns, validate_ns, total_ns;
     uint32_t n_passes;
     struct plm_profile_pass passes[PLM_PROFILE_PASSES];

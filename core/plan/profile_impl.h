@@ -79,6 +79,8 @@ int plm_loop_pass(struct plm_loop *l, enum plm_stress_kind kind, unsigned flags,
 int plm_loop_stress(struct plm_loop *l);
 // The same with one block, for the caps as they are.
 int plm_loop_stress_small(struct plm_loop *l);
+// Captures graphs over a pool that is taken for it and given back: on a device without stress.
+int plm_loop_capture(struct plm_loop *l);
 int plm_loop_prove(struct plm_loop *l, struct plm_plan *plan);
 // What the planner can not know, on a device that gives less than it says, is tried: the last word
 // names values that passed here.

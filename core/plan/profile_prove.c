@@ -169,6 +169,8 @@ static int shrink(struct plm_loop *l, struct plm_plan *plan, int status)
         return PLM_ERR_OUT_OF_DEVICE;
     int r = status == PLM_ERR_LOST ? plm_loop_reopen(l)
                                    : plm_loop_agree(l, release_to(l, blocks, &lacking));
+    if (r == PLM_OK && status == PLM_ERR_LOST)
+        r = plm_loop_capture(l);
     if (r != PLM_OK || plm_loop_pinned(l))
         return r;
     if (lacking > 0) {
@@ -378,6 +380,8 @@ static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
 {
     l->in.caps = l->opts->certified->plan.in.caps;
     int r = plm_loop_agree(l, l->ops->set_caps(l->ops->ctx, &l->in.caps));
+    if (r == PLM_OK)
+        r = plm_loop_capture(l);
     if (r == PLM_OK)
         r = plm_loop_agree(l, plan_certified(l, plan));
     if (r != PLM_OK)

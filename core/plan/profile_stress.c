@@ -43,10 +43,20 @@ static int encode(struct plm_loop *l, bool beside_decode)
     return plm_loop_agree(l, r);
 }
 
+// What the process has more after it is the graphs', and what a driver takes with the first one.
 static int capture(struct plm_loop *l)
 {
-    return plm_loop_agree(l,
-                          l->ops->capture != NULL ? l->ops->capture(l->ops->ctx, l->err) : PLM_OK);
+    struct plm_plan_input before = l->in, after = l->in;
+    int r = PLM_OK;
+    if (l->ops->capture != NULL)
+        r = plm_loop_read(l, &before);
+    if (l->ops->capture != NULL && r == PLM_OK)
+        r = l->ops->capture(l->ops->ctx, l->err);
+    if (l->ops->capture != NULL && r == PLM_OK)
+        r = plm_loop_read(l, &after);
+    if (r == PLM_OK)
+        l->res->graph_bytes += plm_max_i64(0, plm_loop_watched(&after) - plm_loop_watched(&before));
+    return plm_loop_agree(l, r);
 }
 
 // Runs everything once, so that what is taken once is not measured as a peak of serving.
@@ -131,6 +141,17 @@ static int take_probe(struct plm_loop *l, int64_t blocks)
     if (r != PLM_OK && !plm_loop_can_retry(l, r))
         plm_loop_fail(l, r, "the probe's KV pool could not be made");
     return plm_loop_agree(l, r);
+}
+
+int plm_loop_capture(struct plm_loop *l)
+{
+    if (plm_loop_min(l, l->ops->capture == NULL) != 0)
+        return PLM_OK; // no rank has graphs
+    int r = take_probe(l, 1);
+    if (r == PLM_OK)
+        r = capture(l);
+    plm_loop_pool_resize(l, 0);
+    return r;
 }
 
 // The probe pool: what fits beside margin and host memory, since the stress must not be what kills

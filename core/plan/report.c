@@ -179,6 +179,7 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
     boolean(buf, "context_lowered", profile->context_lowered);
     integer(buf, "not_returned", profile->not_returned);
     integer(buf, "slow_bytes", profile->slow_bytes);
+    integer(buf, "graph_bytes", profile->graph_bytes);
     open_list(buf, "passes");
     for (uint32_t i = 0; i < profile->n_passes; i++) {
         const struct plm_profile_pass *p = &profile->passes[i];
@@ -359,11 +360,14 @@ static void limit_row(struct plm_buf *buf, const char *label, int64_t bytes, con
 }
 
 // Where the room comes from: each limit, and which one binds.
-static void room_rows(struct plm_buf *buf, const struct plm_plan *plan)
+static void room_rows(struct plm_buf *buf, const struct plm_plan *plan,
+                      const struct plm_profile *profile)
 {
     const struct plm_plan_input *in = &plan->in;
     row(buf, "device total", in->T, "");
     row(buf, "- other programs, driver", plan->foreign, "");
+    if (profile != NULL && profile->graph_bytes > 0)
+        row(buf, "    graph", profile->graph_bytes, "of decodes, in the driver's memory");
     if (in->unheld > 0)
         row(buf, "- encoders, not held yet", in->unheld, "");
     limit_row(buf, "left by the device", in->T - plan->foreign - in->unheld, "",
@@ -454,7 +458,7 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     if (head->device_name != NULL)
         plm_buf_printf(buf, " (%s%s%s)", head->device_name, *isa != '\0' ? ", " : "", isa);
     plm_buf_append_str(buf, "\n\n");
-    room_rows(buf, plan);
+    room_rows(buf, plan, profile);
     resident_rows(buf, head, plan);
     row(buf, "KV cache", plan->kv_bytes, why_blocks(plan));
     rule(buf);

@@ -202,6 +202,7 @@ START_TEST(nonsense_with_a_right_checksum_is_refused)
         {"cold", "null"},
         {"not_returned", "[]"},
         {"slow_bytes", "{}"},
+        {"graph_bytes", "true"},
         {"budget", ","},
     };
     const struct plm_cert_key key = a_key();
