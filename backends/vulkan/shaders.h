@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The SPIR-V modules of shaders/ that this build embeds. The tables are generated
-// (shaders/embed.py) and sorted by name; a module is named family[-variant][-type], the family as
+// (backends/embed.py) and sorted by name; a module is named family[-variant][-type], the family as
 // its op in kernels/ops.def.
 #ifndef PLM_VULKAN_SHADERS_H
 #define PLM_VULKAN_SHADERS_H

@@ -37,8 +37,12 @@ RULES = [
     ("backends/cpu/", CONTRACT + SHARED + ["backends/cpu/"]),
     ("backends/sim/", CONTRACT + SHARED + ["backends/sim/"]),
     ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/"]),
+    ("backends/gpudrv/", CONTRACT + SHARED + ["backends/gpudrv/", "kernels/kernels.def"]),
+    ("backends/cuda/", CONTRACT + SHARED + ["backends/gpudrv/", "backends/cuda/"]),
+    ("backends/hip/", CONTRACT + SHARED + ["backends/gpudrv/", "backends/hip/"]),
     ("backends/", CONTRACT + ["backends/"]),
-    ("kernels/", ["kernels/abi.h", "kernels/lib/"]),
+    # Device code; simt.h is the emulator's, which takes the place of a compiler's own.
+    ("kernels/", ["kernels/abi.h", "kernels/lib/", "simt.h"]),
     ("shaders/", ["shaders/", "kernels/abi.h"]),
     ("tools/", ["core/plimsoll.h", "tools/"]),
     ("examples/", ["plimsoll.h", "core/plimsoll.h"]),
@@ -55,6 +59,8 @@ NEVER = (
 # Longer ones are no longer taken in at a glance.
 FILE_LINES = 1200
 FUNCTION_LINES = 70
+# clang-format keeps C within 100 columns; kernels may be aligned by hand where that says more.
+KERNEL_COLUMNS = 120
 
 CALL = r"(?<![\w>.*])(?:{})\s*\("
 
@@ -83,6 +89,23 @@ def fused(name, text, breaches):
     for number, line in enumerate(code_lines(text), 1):
         if re.search(CALL.format("fma"), line):
             breaches.append(f"{name}:{number}: shaders call plm_fma(), not fma()")
+
+
+def kernels(name, text, breaches):
+    """Device code is one source for all compilers, and says nothing at run time."""
+    if not name.startswith("kernels/"):
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > KERNEL_COLUMNS:
+            breaches.append(f"{name}:{number}: longer than {KERNEL_COLUMNS} columns")
+        if re.match(r'\s*#\s*include\s*["<]/', line):
+            breaches.append(f"{name}:{number}: an absolute path")
+        if name.endswith(".cu") and re.match(r"\s*#\s*(if|ifdef|ifndef)\b", line):
+            breaches.append(f"{name}:{number}: what differs between compilers stands in kernels/lib")
+    for number, line in enumerate(code_lines(text), 1):
+        found = re.search(CALL.format(f"{ALLOCATION}|{NEVER}"), line)
+        if found:
+            breaches.append(f"{name}:{number}: kernels never call {found.group().rstrip('( ')}()")
 
 
 def calls(name, text, breaches):
@@ -117,7 +140,7 @@ def main():
         path
         for folder in ("core", "backends", "kernels", "shaders", "tools", "examples", "tests")
         for path in sorted((root / folder).rglob("*"))
-        if path.suffix in (".c", ".h", ".def", ".cu", ".comp", ".glsl") and path.is_file()
+        if path.suffix in (".c", ".h", ".def", ".cu", ".cuh", ".cpp", ".comp", ".glsl") and path.is_file()
     ]
     for path in files:
         name = path.relative_to(root).as_posix()
@@ -134,6 +157,7 @@ def main():
         includes(name, text, breaches)
         calls(name, text, breaches)
         fused(name, text, breaches)
+        kernels(name, text, breaches)
     print("\n".join(breaches) or f"{len(files)} files keep the rules")
     return 1 if breaches or not files else 0
 
