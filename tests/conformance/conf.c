@@ -240,6 +240,21 @@ void conf_reset(struct conf_case *c)
             memcpy(c->buf[i].data, c->buf[i].initial, c->buf[i].bytes);
 }
 
+void conf_bind(struct conf_case *c, void *ret_args)
+{
+    uint8_t *args = ret_args;
+    memcpy(args, c->args, sizeof c->args);
+    for (int i = 0; i < c->n_bufs; i++) {
+        const uint64_t address = (uint64_t)(uintptr_t)c->buf[i].data;
+        if (c->buf[i].field != UINT32_MAX)
+            memcpy(args + c->buf[i].field, &address, 8);
+        if (c->buf[i].reloc >= 0)
+            for (uint64_t k = 0; k < c->buf[i].bytes / 8; k++)
+                ((uint64_t *)(void *)c->buf[i].data)[k] +=
+                    (uint64_t)(uintptr_t)c->buf[c->buf[i].reloc].data;
+    }
+}
+
 static bool guards_hold(const struct conf_case *c, const char *who)
 {
     for (int i = 0; i < c->n_bufs; i++) {

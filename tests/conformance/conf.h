@@ -56,10 +56,12 @@ uint32_t conf_below(struct conf_rng *rng, uint32_t n);               // 0 .. n-1
 uint32_t conf_range(struct conf_rng *rng, uint32_t lo, uint32_t hi); // lo .. hi
 float conf_normal(struct conf_rng *rng);
 
-// What runs a case. run leaves the outputs in buf[].data.
+// What runs a case. run leaves the outputs in buf[].data. close returns the number of failures that
+// show only then.
 struct conf_target {
     const char *name;
     int (*run)(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
+    int (*close)(struct conf_target *t); // or NULL
     void *impl;
     bool bit_equal;     // of the reference's numerics class
     bool own_addresses; // buffers lie elsewhere than for the reference
@@ -67,12 +69,15 @@ struct conf_target {
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels
-// directly, "backend:NAME" and "backend:NAME:OPTIONS" go through the backend's list. 0, 77 (not on
-// this machine) or 1. Closing returns the number of failures that show only then.
+// directly, "backend:NAME" and "backend:NAME:OPTIONS" go through the backend's list, "simt:WIDTH"
+// and "simt:WIDTH:SEED" run the kernels of CUDA and HIP under the emulator. 0, 77 (not on this
+// machine) or 1. Closing returns the number of failures that show only then.
 int conf_target_open(const char *name, struct conf_target *ret);
 int conf_target_close(struct conf_target *t);
 int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret);
-int conf_device_close(struct conf_target *t);
+int conf_simt_open(const char *options, struct conf_target *ret);
+// Loads a library with kernels that take the place of those of the same names. 0 or 1.
+int conf_simt_load(const char *file);
 
 // Iterations of all loops of one invocation of the op's shaders, at most, and what llvmpipe allows.
 #define CONF_LOOPS_MAX 65535u
@@ -93,6 +98,9 @@ const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type
                            uint32_t n_out, struct conf_rng *rng);
 void conf_ready(struct conf_case *c); // after the inputs are filled
 void conf_reset(struct conf_case *c); // puts the buffers back to their state before a run
+// Arguments with the addresses of the buffers in this process, which are put into the buffers of
+// addresses, too.
+void conf_bind(struct conf_case *c, void *ret_args);
 void conf_end(struct conf_case *c);
 uint32_t conf_units(enum plm_op op, const void *args);
 double conf_tolerance(enum plm_op op);
@@ -112,8 +120,8 @@ void conf_make(struct conf_case *c, enum plm_op op, struct conf_rng *rng);
 int conf_doubles(struct conf_rng *rng, int rounds);
 // Rows of a product alone and together; number of failures.
 int conf_rows(struct conf_target *t, struct conf_rng *rng);
-// Optional ops against the chains they stand for; number of failures.
-int conf_fused(struct conf_target *t, struct conf_rng *rng);
+// An optional op against the chain it stands for: qkv, glu or attention_split. Number of failures.
+int conf_fused(struct conf_target *t, enum plm_op op, struct conf_rng *rng);
 // Variants that the target's backend offers for a product give the same bits; number of failures.
 int conf_variants(struct conf_target *t, struct conf_rng *rng);
 // fill, then verify, on the target: what they write depends on addresses. Number of failures.

@@ -135,6 +135,17 @@ static int open_device(struct device *d, const char *argument, uint32_t threads,
     return r;
 }
 
+static int close_target(struct conf_target *t)
+{
+    struct device *d = t->impl;
+    close_device(d);
+    int leaked = plm_host_destroy(d->host) != 0;
+    if (leaked)
+        printf("FAIL %s: host memory was not given back\n", t->name);
+    free(d);
+    return leaked;
+}
+
 int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
 {
     struct plm_error err = {.msg = ""};
@@ -161,22 +172,12 @@ int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
     // The CPU's device is of the reference's class; others answer to the tolerances of ops.def.
     *ret = (struct conf_target){.name = id,
                                 .run = run_device,
+                                .close = close_target,
                                 .impl = d,
                                 .bit_equal = strcmp(backend->name, "cpu") == 0,
                                 .own_addresses = true,
                                 .half_math = strstr(id, "math=f16") != NULL};
     return 0;
-}
-
-int conf_device_close(struct conf_target *t)
-{
-    struct device *d = t->impl;
-    close_device(d);
-    int leaked = plm_host_destroy(d->host) != 0;
-    if (leaked)
-        printf("FAIL %s: host memory was not given back\n", t->name);
-    free(d);
-    return leaked;
 }
 
 // Runs a product by every variant but the first, whose outputs are in the buffers.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// conformance TARGET [--cases N] [--seed S] [--quants FOLDER]
-// Runs every op on the target against the reference. Exit 0, 1, or 77 where the target does not
-// exist on this machine.
+// conformance TARGET [--cases N] [--seed S] [--quants FOLDER] [--ops NAME,NAME] [--kernels FILE]
+// Runs every op, or those named, on the target against the reference. --kernels: a library whose
+// kernels take the place of those of the same names (simt). Exit 0, 1, or 77 where the target does
+// not exist on this machine.
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,17 +48,52 @@ static int run_op(struct conf_target *t, enum plm_op op, int cases, uint64_t see
     return failures;
 }
 
-static int run_all(struct conf_target *t, int cases, uint64_t seed, const char *quants)
+#define BIT(op) (1ull << PLM_OP_##op)
+
+// Checks of ops together; number of failures.
+static int run_pairs(struct conf_target *t, uint64_t ops, struct conf_rng *rng)
+{
+    const uint64_t qkv = BIT(QKV) | BIT(MATMUL) | BIT(ROPE) | BIT(KV_WRITE);
+    const uint64_t glu = BIT(GLU) | BIT(MATMUL) | BIT(SILU_MUL);
+    const uint64_t splits =
+        BIT(ATTENTION_SPLIT) | BIT(ATTENTION_MERGE) | BIT(ATTENTION) | BIT(QUANTIZE);
+    const uint64_t fill = BIT(FILL) | BIT(VERIFY);
+    int failures = 0;
+    if (ops & BIT(MATMUL))
+        failures += conf_rows(t, rng);
+    if ((ops & fill) == fill)
+        failures += conf_fill(t, rng);
+    if ((ops & qkv) == qkv)
+        failures += conf_fused(t, PLM_OP_QKV, rng);
+    if ((ops & glu) == glu)
+        failures += conf_fused(t, PLM_OP_GLU, rng);
+    if ((ops & splits) == splits)
+        failures += conf_fused(t, PLM_OP_ATTENTION_SPLIT, rng);
+    if (ops & BIT(MATMUL))
+        failures += conf_variants(t, rng);
+    return failures;
+}
+
+struct options {
+    const char *target, *quants;
+    int cases;
+    uint64_t seed;
+    uint64_t ops; // bits
+};
+
+static int run_all(struct conf_target *t, const struct options *o)
 {
     int failed = 0, ran = 0, skipped = 0, expected = 0;
     for (enum plm_op op = 0; op < PLM_OPS; op++) {
         const char *reason = noted(unsupported, t->name, op);
+        if ((o->ops >> op & 1) == 0)
+            continue;
         if (reason != NULL) {
             printf("unsupported: %s on %s: %s\n", conf_op_name(op), t->name, reason);
             skipped++;
             continue;
         }
-        int failures = run_op(t, op, cases, seed);
+        int failures = run_op(t, op, o->cases, o->seed);
         reason = noted(expected_failures, t->name, op);
         if (reason != NULL && failures != 0) {
             printf("expected failure: %s on %s: %s\n", conf_op_name(op), t->name, reason);
@@ -71,43 +107,78 @@ static int run_all(struct conf_target *t, int cases, uint64_t seed, const char *
         }
         ran++;
     }
-    struct conf_rng rng = {seed};
-    int more = conf_rows(t, &rng) + conf_fill(t, &rng) + conf_fused(t, &rng);
-    more += conf_variants(t, &rng);
+    struct conf_rng rng = {o->seed};
+    int more = run_pairs(t, o->ops, &rng);
     if (strcmp(t->name, "reference") == 0)
-        more += conf_doubles(&rng, cases);
-    if (quants != NULL)
-        more += conf_quants(t, quants);
+        more += conf_doubles(&rng, o->cases);
+    if (o->quants != NULL && (o->ops & BIT(GET_ROWS)))
+        more += conf_quants(t, o->quants);
     printf("%s: %d ops run, %d failed, %d unsupported, %d expected failures; %d other failures\n",
            t->name, ran, failed, skipped, expected, more);
     return failed != 0 || more != 0;
 }
 
+// The bits of "name,name,..."; 0: one of them is no op.
+static uint64_t parse_ops(const char *names)
+{
+    uint64_t ops = 0;
+    for (size_t n; *names != 0; names += n + (names[n] == ',')) {
+        enum plm_op op = 0;
+        n = strcspn(names, ",");
+        while (op < PLM_OPS &&
+               (strlen(conf_op_name(op)) != n || memcmp(conf_op_name(op), names, n) != 0))
+            op++;
+        if (op == PLM_OPS)
+            return 0;
+        ops |= 1ull << op;
+    }
+    return ops;
+}
+
+static bool parse_option(struct options *o, const char *name, const char *value)
+{
+    if (strcmp(name, "--cases") == 0)
+        o->cases = atoi(value);
+    else if (strcmp(name, "--seed") == 0)
+        o->seed = strtoull(value, NULL, 10);
+    else if (strcmp(name, "--quants") == 0)
+        o->quants = value;
+    else if (strcmp(name, "--ops") == 0)
+        o->ops = parse_ops(value);
+#ifdef CONF_SIMT
+    else if (strcmp(name, "--kernels") == 0)
+        return conf_simt_load(value) == 0;
+#endif
+    else
+        return false;
+    return o->ops != 0;
+}
+
 int main(int argc, char **argv)
 {
-    int cases = 40;
-    uint64_t seed = 1;
-    const char *target = NULL, *quants = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--cases") == 0 && i + 1 < argc)
-            cases = atoi(argv[++i]);
-        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
-            seed = strtoull(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--quants") == 0 && i + 1 < argc)
-            quants = argv[++i];
-        else if (argv[i][0] != '-' && target == NULL)
-            target = argv[i];
-        else {
-            fprintf(stderr, "usage: conformance TARGET [--cases N] [--seed S] [--quants FOLDER]\n");
-            return 2;
+    struct options o = {
+        .target = "reference", .cases = 40, .seed = 1, .ops = (1ull << PLM_OPS) - 1};
+    bool named = false, ok = true;
+    for (int i = 1; ok && i < argc; i++)
+        if (argv[i][0] == '-') {
+            ok = i + 1 < argc && parse_option(&o, argv[i], argv[i + 1]);
+            i++;
+        } else {
+            ok = !named;
+            named = true;
+            o.target = argv[i];
         }
+    if (!ok) {
+        fprintf(stderr, "usage: conformance TARGET [--cases N] [--seed S] [--quants FOLDER] "
+                        "[--ops NAME,NAME] [--kernels FILE]\n");
+        return 2;
     }
     struct conf_target t;
-    int rc = conf_target_open(target != NULL ? target : "reference", &t);
+    int rc = conf_target_open(o.target, &t);
     if (rc != 0) {
-        printf("%s: not on this machine\n", target);
+        printf("%s: not on this machine\n", o.target);
         return rc;
     }
-    rc = run_all(&t, cases, seed, quants);
+    rc = run_all(&t, &o);
     return conf_target_close(&t) != 0 || rc != 0;
 }

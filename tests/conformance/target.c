@@ -33,16 +33,7 @@ static int run_kernels(struct conf_target *t, struct conf_case *c, struct conf_r
 {
     const struct plm_cpu_kernels *kernels = t->impl;
     _Alignas(16) uint8_t args[128];
-    memcpy(args, c->args, sizeof args);
-    for (int i = 0; i < c->n_bufs; i++) {
-        uint64_t address = (uint64_t)(uintptr_t)c->buf[i].data;
-        if (c->buf[i].field != UINT32_MAX)
-            memcpy(args + c->buf[i].field, &address, 8);
-        if (c->buf[i].reloc >= 0)
-            for (uint64_t k = 0; k < c->buf[i].bytes / 8; k++)
-                ((uint64_t *)(void *)c->buf[i].data)[k] +=
-                    (uint64_t)(uintptr_t)c->buf[c->buf[i].reloc].data;
-    }
+    conf_bind(c, args);
     void *scratch = aligned_alloc(64, PLM_CPU_SCRATCH_BYTES);
     if (scratch == NULL)
         return 1;
@@ -66,6 +57,10 @@ int conf_target_open(const char *name, struct conf_target *ret)
     };
     if (strncmp(name, "backend:", 8) == 0)
         return conf_device_open(name + 8, 2, ret);
+#ifdef CONF_SIMT
+    if (strncmp(name, "simt:", 5) == 0)
+        return conf_simt_open(name + 5, ret);
+#endif
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         if (strcmp(name, list[i].name) != 0)
             continue;
@@ -88,5 +83,5 @@ int conf_target_open(const char *name, struct conf_target *ret)
 
 int conf_target_close(struct conf_target *t)
 {
-    return t->own_addresses ? conf_device_close(t) : 0;
+    return t->close != NULL ? t->close(t) : 0;
 }
