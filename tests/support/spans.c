@@ -58,23 +58,34 @@ typedef bool span_line(const struct visit *v, const void *args);
 static const struct {
     enum plm_op op;
     span_line *line;
+    bool direct;
 } LINES[] = {
 #define PLM_SPAN(NAME, name, MODE, field, bytes, rows, stride)                                     \
-    {PLM_OP_##NAME, JOIN(line_, __LINE__)},
-#define PLM_SPANS(NAME, name, MODE, n, m, address, bytes) {PLM_OP_##NAME, JOIN(line_, __LINE__)},
+    {PLM_OP_##NAME, JOIN(line_, __LINE__), true},
+#define PLM_SPANS(NAME, name, MODE, n, m, address, bytes)                                          \
+    {PLM_OP_##NAME, JOIN(line_, __LINE__), false},
 #include "kernels/spans.def"
 #undef PLM_SPAN
 #undef PLM_SPANS
 };
 
-bool spans_of(enum plm_op op, const void *args, span_visit *visit, void *ctx)
+static bool visit_lines(enum plm_op op, const void *args, const struct visit *v, bool direct)
 {
-    const struct visit v = {visit, ctx};
     for (size_t i = 0; i < sizeof(LINES) / sizeof(LINES[0]); i++) {
-        if (LINES[i].op == op && !LINES[i].line(&v, args))
+        if (LINES[i].op == op && (LINES[i].direct || !direct) && !LINES[i].line(v, args))
             return false;
     }
     return true;
+}
+
+bool spans_of(enum plm_op op, const void *args, span_visit *visit, void *ctx)
+{
+    return visit_lines(op, args, &(struct visit){visit, ctx}, false);
+}
+
+bool spans_direct(enum plm_op op, const void *args, span_visit *visit, void *ctx)
+{
+    return visit_lines(op, args, &(struct visit){visit, ctx}, true);
 }
 
 // Both repeat at the same stride: the pieces touch where they touch within one period, and some

@@ -24,6 +24,8 @@ struct span {
 typedef bool span_visit(void *ctx, const struct span *span);
 // False: the visit was ended. Addresses are host pointers: arrays of slots and tables are read.
 bool spans_of(enum plm_op op, const void *args, span_visit *visit, void *ctx);
+// Those that the arguments name themselves: no memory is read.
+bool spans_direct(enum plm_op op, const void *args, span_visit *visit, void *ctx);
 
 static inline bool span_writes(const struct span *s)
 {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "null.h"
+#include "tests/support/null_script.h"
 
 struct layer_control {
     bool (*set)(const char *rules, char *error, size_t error_size);

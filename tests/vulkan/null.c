@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "layer.h"
-#include "null.h"
+#include "tests/support/null_script.h"
 
 #define HOST_HEAP_BYTES (UINT64_C(64) << 30)
 #define ALIGN           256u

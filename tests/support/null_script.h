@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that a program plays itself: the layer answers for memory, budgets, pipelines, copies,
-// submits and waits by these functions, and gives the driver below none of them. So the program
-// under test runs all of its host code on a card of any size, and nothing is computed. Knows
-// neither Vulkan nor Plimsoll. One thread calls.
-#ifndef PLM_VK_NULL_H
-#define PLM_VK_NULL_H
+// A device that a program plays itself: the fault layer of Vulkan (tests/vulkan) and the fake
+// drivers (tests/fakegpu) answer for memory, budgets, code, copies, submits and waits by these
+// functions. So the program under test runs all of its host code on a card of any size, and nothing
+// is computed. Knows neither a driver nor Plimsoll. One thread calls.
+#ifndef PLM_TESTS_NULL_SCRIPT_H
+#define PLM_TESTS_NULL_SCRIPT_H
 
 #include <stdint.h>
 
