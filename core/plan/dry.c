@@ -19,7 +19,7 @@
     {                                                                                              \
         .commit = PLM_COMMIT_HARD, .reports_process_use = true, .granularity_bytes = 2 * MIB,      \
         .context_bytes = 526 * MIB, .withheld_bytes = 4 * MIB, .max_slabs = MANY_SLABS,            \
-        .align_bytes = 256                                                                         \
+        .align_bytes = 256, .prefers = PLM_GPU_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS              \
     }
 
 // What the driver of each kind takes and how it gives memory. Figures that were measured: NVIDIA
@@ -34,10 +34,9 @@ static const struct plm_dry_kind kinds[] = {
               .granularity_bytes = 16 * MIB,
               .max_slabs = 16384,
               .align_bytes = 4096}},
-    // Weights lie as the file's types in panels of 16 rows.
-    {.name = "cuda", .layout = "sim", .caps = CUDA_CAPS},
+    {.name = "cuda", .layout = "cpu", .caps = CUDA_CAPS}, // the same panels
     // Not measured: the figures of CUDA, whose virtual-memory calls and granule HIP shares.
-    {.name = "hip", .layout = "sim", .caps = CUDA_CAPS},
+    {.name = "hip", .layout = "cpu", .caps = CUDA_CAPS},
     // The simulated device's defaults: it holds what its script says, by default nothing.
     {.name = "sim",
      .layout = "sim",

@@ -50,7 +50,7 @@ const struct gguf_shape gguf_shapes[] = {
      .rope_base = 500000.0f},
 };
 const size_t gguf_n_shapes = sizeof(gguf_shapes) / sizeof(gguf_shapes[0]);
-const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m", "q4_k", "q8_0"};
+const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m", "q4_k", "q8_0", "bf16"};
 
 // ---- the vocabulary ----
 
@@ -151,7 +151,8 @@ static enum plm_type base_type(enum gguf_mix mix)
     static const enum plm_type types[GGUF_MIXES] = {[GGUF_MIX_F16] = PLM_TYPE_F16,
                                                     [GGUF_MIX_Q4_K_M] = PLM_TYPE_Q4_K,
                                                     [GGUF_MIX_Q4_K] = PLM_TYPE_Q4_K,
-                                                    [GGUF_MIX_Q8_0] = PLM_TYPE_Q8_0};
+                                                    [GGUF_MIX_Q8_0] = PLM_TYPE_Q8_0,
+                                                    [GGUF_MIX_BF16] = PLM_TYPE_BF16};
     return types[mix];
 }
 

@@ -14,6 +14,7 @@ enum gguf_mix {
     GGUF_MIX_Q4_K_M, // Q4_K with Q6_K where that mix spends more bits
     GGUF_MIX_Q4_K,   // pure, the head as well
     GGUF_MIX_Q8_0,
+    GGUF_MIX_BF16,
     GGUF_MIXES,
 };
 

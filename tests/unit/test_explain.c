@@ -84,12 +84,16 @@ static void layer_range(json_object *object, int64_t *ret_least, int64_t *ret_mo
     }
 }
 
+static const char *const gpus[] = {"vulkan", "cuda", "hip"};
+enum { GPUS = sizeof(gpus) / sizeof(gpus[0]) };
+
 // norm, q and k and v, attention in two, output, norm, gate and up, down.
 START_TEST(a_layer_of_one_type_takes_eight_dispatches)
 {
+    static const enum gguf_mix mixes[] = {GGUF_MIX_Q4_K, GGUF_MIX_Q8_0, GGUF_MIX_BF16};
     int64_t least, most;
-    save_shape(_i == 0 ? GGUF_MIX_Q4_K : GGUF_MIX_Q8_0);
-    json_object *object = explain(path, "vulkan", 1024);
+    save_shape(mixes[_i / GPUS]);
+    json_object *object = explain(path, gpus[_i % GPUS], 1024);
     layer_range(object, &least, &most);
     ck_assert_int_le(most, 8);
     ck_assert_int_eq(least, most);
@@ -105,7 +109,7 @@ START_TEST(a_layer_of_mixed_types_takes_at_most_ten)
 {
     int64_t least, most;
     save_shape(GGUF_MIX_Q4_K_M);
-    json_object *object = explain(path, "vulkan", 1024);
+    json_object *object = explain(path, gpus[_i], 1024);
     layer_range(object, &least, &most);
     ck_assert_int_le(least, 8);
     ck_assert_int_gt(most, least); // where attn_v has more bits
@@ -385,8 +389,8 @@ int main(void)
     Suite *suite = suite_create("explain");
     TCase *tc = tcase_create("explain");
     tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, a_layer_of_one_type_takes_eight_dispatches, 0, 2);
-    tcase_add_test(tc, a_layer_of_mixed_types_takes_at_most_ten);
+    tcase_add_loop_test(tc, a_layer_of_one_type_takes_eight_dispatches, 0, 3 * GPUS);
+    tcase_add_loop_test(tc, a_layer_of_mixed_types_takes_at_most_ten, 0, GPUS);
     tcase_add_test(tc, a_step_reads_the_model_and_the_cache);
     tcase_add_test(tc, parts_and_ops_add_up);
     tcase_add_test(tc, products_read_weights_and_rows);
