@@ -104,6 +104,8 @@ static void draw_device(struct dice *d, const struct plm_world_model *m, struct 
         o->keeps_bytes = between(d, 1, 16) * MIB;
     o->submit_ns = between(d, 1, 20) * MS;
     o->dispatch_ns = between(d, 0, 5) * 1000;
+    if (chance(d, 25))
+        o->graph_bytes = between(d, 1, 16) * 64 * KIB;
 }
 
 // ---- the engine ----

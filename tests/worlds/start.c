@@ -6,12 +6,13 @@
 #include "tests/worlds/play.h"
 
 // A world in which a second start meets the same device. Before anything was loaded nobody knows
-// what the kernels' code will take.
+// what code and graphs will take.
 static bool is_still(const struct run *run)
 {
     const struct plm_sim_opts *d = &run->world->device;
     return d->n_events == 0 && d->leaks_bytes == 0 && d->free_lag_ns == 0 && d->query_lag_ns == 0 &&
-           !d->overcommits && (d->kernel_bytes == 0 || run->observer.world.allocs > 0);
+           !d->overcommits &&
+           ((d->kernel_bytes == 0 && d->graph_bytes == 0) || run->observer.world.allocs > 0);
 }
 
 static bool number_after(const char *text, const char *flag, double *ret)
