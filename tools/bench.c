@@ -5,11 +5,11 @@
 // --explain nothing runs: what a decode step asks of a device is counted.
 #include <inttypes.h>
 #include <json-c/json.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/bench_measure.h"
 #include "tools/cmd.h"
 #include "tools/files.h"
 #include "tools/opts.h"
@@ -17,15 +17,20 @@
 
 #define REPETITIONS_MAX 1000
 #define USERS_MAX       4096
+#define TOKENS_MAX      1000000
+#define LIST_MAX        8 // numbers of one option
+#define CASES_MAX       (2 * LIST_MAX + 2)
+#define BATCH_DEFAULT   512 // as plim_engine_opts says
 
 // What an NVIDIA H100 80GB HBM3 reads when it does nothing else (measured; 3,352 on paper).
 #define READ_GB_PER_S 3197.0
 
 struct flags {
-    uint32_t prompt; // tokens; 0: skip the case
-    uint32_t predict;
-    uint32_t users;
-    uint32_t depth; // tokens before the first decoded one
+    const char *prompts; // lists of numbers
+    const char *users;
+    uint32_t predict; // tokens; 0: skip the cases
+    uint32_t depth;   // tokens before the first decoded one
+    uint32_t mixed;
     uint32_t repetitions;
     double gb_per_s; // --explain
     bool explain;
@@ -33,12 +38,17 @@ struct flags {
 };
 
 static const struct plm_opt table[] = {
-    PLM_OPT_IN("-p, --n-prompt", "N", "tokens of the prompt; 0: skip (default 512)", PLM_OPT_U32,
-               offsetof(struct flags, prompt), 0, 1e6),
+    PLM_OPT("-p, --n-prompt", "N,...", "tokens of the prompt, a case each; 0: skip (default 512)",
+            PLM_OPT_STRING, offsetof(struct flags, prompts)),
     PLM_OPT_IN("-n, --n-gen", "N", "tokens to decode; 0: skip (default 128)", PLM_OPT_U32,
                offsetof(struct flags, predict), 0, 1e6),
-    PLM_OPT_IN("--users", "N", "sequences that decode together; 0: skip (default 8)", PLM_OPT_U32,
-               offsetof(struct flags, users), 0, USERS_MAX),
+    PLM_OPT("--users", "N,...", "sequences that decode together, a case each; 0: skip\n(default 8)",
+            PLM_OPT_STRING, offsetof(struct flags, users)),
+    PLM_OPT_IN(
+        "--mixed", "N",
+        "requests at once, of prompts up to the depth and answers up to\n-n in eight steps of "
+        "length; 0: skip (default 0)",
+        PLM_OPT_U32, offsetof(struct flags, mixed), 0, USERS_MAX),
     PLM_OPT_IN("-d, --n-depth", "N", "tokens of context before decoding (default 1)", PLM_OPT_U32,
                offsetof(struct flags, depth), 1, 1e6),
     PLM_OPT_IN("-r, --repetitions", "N",
@@ -60,122 +70,9 @@ static const struct plm_opt table[] = {
     PLM_OPT_END,
 };
 
-// One measured thing: users requests of prompt tokens each that generate predict tokens.
-struct bench_case {
-    const char *name;
-    uint32_t prompt, predict, users;
-    bool decode;      // what counts is decoding, not the prompt
-    uint32_t n;       // measured runs so far
-    double *seconds;  // each run
-    double per_token; // tokens that one run's seconds stand for
-};
-
-struct bench {
-    plim_engine *engine;
-    plim_model_info model;
-    uint64_t random; // state of the token generator
-    int32_t *tokens; // of one prompt
-};
-
-// Ids without meaning: speed does not depend on them. The same in every run (Knuth's MMIX numbers).
-static void random_tokens(struct bench *bench, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        bench->random =
-            bench->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        bench->tokens[i] = (int32_t)((bench->random >> 33) % bench->model.n_vocab);
-    }
-}
-
-// One request of a run, with its times relative to the start of the run.
-struct user {
-    plim_request *request;
-    double submitted_s, first_s, last_s, prefill_s;
-};
-
-static int submit(struct bench *bench, const struct bench_case *what, struct user *user,
-                  plim_error *err)
-{
-    plim_request_opts ask;
-    plim_request_opts_init(&ask);
-    random_tokens(bench, what->prompt);
-    ask.tokens = bench->tokens;
-    ask.n_tokens = what->prompt;
-    ask.max_tokens = what->predict + 1; // the first one belongs to the prompt
-    ask.ignore_eos = 1;
-    ask.temperature = 0;
-    ask.cache_prompt = 0;
-    return plim_request_submit(bench->engine, &ask, &user->request, err);
-}
-
-static int wait_done(struct user *user, uint32_t tokens, plim_error *err)
-{
-    plim_event event = {.struct_size = sizeof(event)};
-    int r;
-    while ((r = plim_request_next(user->request, -1, &event)) == PLIM_OK &&
-           event.type != PLIM_EVENT_DONE)
-        ;
-    if (r != PLIM_OK)
-        return r;
-    if (event.status != PLIM_OK) {
-        if (event.error != NULL)
-            *err = *event.error;
-        return event.status;
-    }
-    if (event.completion_tokens != tokens) {
-        snprintf(err->message, sizeof(err->message), "a request ended after %u of %u tokens",
-                 event.completion_tokens, tokens);
-        return PLIM_ERR_INTERNAL;
-    }
-    user->prefill_s = event.prefill_s;
-    user->first_s = user->submitted_s + event.queue_s + event.prefill_s;
-    user->last_s = user->first_s + event.decode_s;
-    return PLIM_OK;
-}
-
-// One run. Several users: from the first token of the first to the last token of the last, so what
-// the others still read of their prompts is in the time and not in the tokens.
-static int run_once(struct bench *bench, const struct bench_case *what, struct user *users,
-                    double *ret_s, plim_error *err)
-{
-    int r = PLIM_OK;
-    uint32_t n = 0;
-    double start = plm_term_now_s(), first = INFINITY, last = 0;
-    for (; n < what->users && r == PLIM_OK; n += r == PLIM_OK) {
-        users[n].submitted_s = plm_term_now_s() - start;
-        r = submit(bench, what, &users[n], err);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (r == PLIM_OK)
-            r = wait_done(&users[i], what->predict + 1, err);
-        plim_request_free(users[i].request);
-        first = fmin(first, users[i].first_s);
-        last = fmax(last, users[i].last_s);
-    }
-    *ret_s = what->decode ? last - first : users[0].prefill_s;
-    return r;
-}
-
-static int measure(struct bench *bench, struct bench_case *what, uint32_t repetitions,
-                   plim_error *err)
-{
-    struct user *users = calloc(what->users, sizeof(*users));
-    what->seconds = calloc(repetitions, sizeof(*what->seconds));
-    int r = users != NULL && what->seconds != NULL ? PLIM_OK : PLIM_ERR_NOMEM_HOST;
-    for (uint32_t i = 0; i <= repetitions && r == PLIM_OK; i++) {
-        double seconds;
-        r = run_once(bench, what, users, &seconds, err);
-        if (r == PLIM_OK && i > 0) // the first run warms up
-            what->seconds[what->n++] = seconds;
-    }
-    what->per_token = what->decode ? (double)what->predict * what->users : what->prompt;
-    free(users);
-    return r;
-}
-
 static int compare(const void *a, const void *b)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
@@ -183,35 +80,35 @@ struct rates {
     double median, min, max; // tokens per second
 };
 
-static struct rates rates_of(const struct bench_case *what)
+static struct rates rates_of(const struct plm_bench_case *what)
 {
     double sorted[REPETITIONS_MAX];
-    memcpy(sorted, what->seconds, what->n * sizeof(sorted[0]));
+    for (uint32_t i = 0; i < what->n; i++)
+        sorted[i] = what->tokens[i] / what->seconds[i];
     qsort(sorted, what->n, sizeof(sorted[0]), compare);
-    double middle = (sorted[(what->n - 1) / 2] + sorted[what->n / 2]) / 2;
-    return (struct rates){what->per_token / middle, what->per_token / sorted[what->n - 1],
-                          what->per_token / sorted[0]};
+    return (struct rates){(sorted[(what->n - 1) / 2] + sorted[what->n / 2]) / 2, sorted[0],
+                          sorted[what->n - 1]};
 }
 
-static void print_table(const struct bench *bench, const struct bench_case *cases, size_t n)
+static void print_table(const struct plm_bench *bench, const struct plm_bench_case *cases, size_t n)
 {
     printf("plimsoll %s, %s (%s, %s, %.1f M parameters)\n", plim_version(), bench->model.name,
            bench->model.arch, bench->model.type, (double)bench->model.n_params / 1e6);
     printf("%-8s %8s %8s %6s %12s %12s %12s %10s\n", "case", "prompt", "decoded", "users",
            "tokens/s", "slowest", "fastest", "ms/step");
     for (size_t i = 0; i < n; i++) {
-        const struct bench_case *what = &cases[i];
+        const struct plm_bench_case *what = &cases[i];
         struct rates rates = rates_of(what);
         printf("%-8s %8u %8u %6u %12.2f %12.2f %12.2f", what->name, what->prompt, what->predict,
                what->users, rates.median, rates.min, rates.max);
-        if (what->decode)
+        if (what->kind == PLM_BENCH_DECODE || what->kind == PLM_BENCH_USERS)
             printf(" %10.2f\n", 1000.0 * what->users / rates.median);
         else
             printf(" %10s\n", "");
     }
 }
 
-static json_object *case_json(const struct bench_case *what)
+static json_object *case_json(const struct plm_bench_case *what)
 {
     struct rates rates = rates_of(what);
     json_object *out = json_object_new_object(), *seconds = json_object_new_array();
@@ -225,11 +122,46 @@ static json_object *case_json(const struct bench_case *what)
     for (uint32_t i = 0; i < what->n; i++)
         json_object_array_add(seconds, json_object_new_double(what->seconds[i]));
     json_object_object_add(out, "seconds", seconds);
+    if (what->kind == PLM_BENCH_MIXED && what->n > 0) {
+        json_object_object_add(
+            out, "prompt_tokens_per_second",
+            json_object_new_double(what->prompts_n / what->seconds[what->n - 1]));
+        json_object_object_add(out, "first_token_seconds", json_object_new_double(what->first_s));
+    }
     return out;
 }
 
-static void print_json(const struct bench *bench, const plim_engine_opts *opts,
-                       const struct bench_case *cases, size_t n)
+// The memory report of the engine as it serves.
+static json_object *memory_json(const struct plm_bench *bench)
+{
+    size_t need = 0;
+    plim_engine_memory_json(bench->engine, NULL, 0, &need);
+    char *text = malloc(need + 1);
+    json_object *out = NULL;
+    if (text != NULL && plim_engine_memory_json(bench->engine, text, need + 1, &need) == PLIM_OK)
+        out = json_tokener_parse(text);
+    free(text);
+    return out;
+}
+
+// How long the start took.
+struct start {
+    void (*progress)(void *ctx, const plim_progress *progress); // whom else to tell
+    void *progress_ctx;
+    double begin_s, loaded_s, ready_s;
+};
+
+static void note_progress(void *ctx, const plim_progress *progress)
+{
+    struct start *start = ctx;
+    if (strcmp(progress->stage, "load") == 0)
+        start->loaded_s = plm_term_now_s();
+    if (start->progress != NULL)
+        start->progress(start->progress_ctx, progress);
+}
+
+static void print_json(const struct plm_bench *bench, const plim_engine_opts *opts,
+                       const struct start *start, const struct plm_bench_case *cases, size_t n)
 {
     json_object *out = json_object_new_object(), *model = json_object_new_object();
     json_object *list = json_object_new_array();
@@ -245,6 +177,11 @@ static void print_json(const struct bench *bench, const plim_engine_opts *opts,
     json_object_object_add(model, "parameters", json_object_new_uint64(bench->model.n_params));
     json_object_object_add(model, "file_bytes", json_object_new_uint64(bench->model.file_bytes));
     json_object_object_add(out, "model", model);
+    json_object_object_add(out, "load_seconds",
+                           json_object_new_double(start->loaded_s - start->begin_s));
+    json_object_object_add(out, "ready_seconds",
+                           json_object_new_double(start->ready_s - start->begin_s));
+    json_object_object_add(out, "memory", memory_json(bench));
     for (size_t i = 0; i < n; i++)
         json_object_array_add(list, case_json(&cases[i]));
     json_object_object_add(out, "cases", list);
@@ -253,58 +190,124 @@ static void print_json(const struct bench *bench, const plim_engine_opts *opts,
     json_object_put(out);
 }
 
-static size_t choose_cases(const struct flags *flags, struct bench_case cases[3])
+// "512,4096"; a list of nothing but 0 is empty. False, and a message, where it is no such list.
+static bool read_list(const char *option, const char *text, uint32_t max, uint32_t out[LIST_MAX],
+                      size_t *ret_n)
 {
-    size_t n = 0;
-    if (flags->prompt > 0)
-        cases[n++] = (struct bench_case){"prompt", .prompt = flags->prompt, .users = 1};
+    *ret_n = 0;
+    if (strcmp(text, "0") == 0)
+        return true;
+    for (;; text++) {
+        char *end;
+        const unsigned long long value =
+            *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+        if (value == 0 || value > max || *ret_n == LIST_MAX || (*end != ',' && *end != '\0')) {
+            fprintf(stderr,
+                    "plimsoll bench: %s takes up to %d numbers from 1 to %u, with commas between "
+                    "them, or 0\n",
+                    option, LIST_MAX, max);
+            return false;
+        }
+        out[(*ret_n)++] = (uint32_t)value;
+        text = end;
+        if (*text == '\0')
+            return true;
+    }
+}
+
+static bool choose_cases(const struct flags *flags, struct plm_bench_case cases[CASES_MAX],
+                         size_t *ret_n)
+{
+    uint32_t prompts[LIST_MAX], users[LIST_MAX];
+    size_t n_prompts, n_users, n = 0;
+    if (!read_list("-p", flags->prompts, TOKENS_MAX, prompts, &n_prompts) ||
+        !read_list("--users", flags->users, USERS_MAX, users, &n_users))
+        return false;
+    for (size_t i = 0; i < n_prompts; i++)
+        cases[n++] = (struct plm_bench_case){
+            .kind = PLM_BENCH_PROMPT, .name = "prompt", .prompt = prompts[i], .users = 1};
+    const struct plm_bench_case decode = {.kind = PLM_BENCH_DECODE,
+                                          .name = "decode",
+                                          .prompt = flags->depth,
+                                          .predict = flags->predict,
+                                          .users = 1};
     if (flags->predict > 0)
-        cases[n++] = (struct bench_case){"decode", .prompt = flags->depth,
-                                         .predict = flags->predict, .users = 1, .decode = true};
-    if (flags->predict > 0 && flags->users > 0)
-        cases[n++] = (struct bench_case){"users", .prompt = flags->depth, .predict = flags->predict,
-                                         .users = flags->users, .decode = true};
-    return n;
+        cases[n++] = decode;
+    for (size_t i = 0; i < n_users && flags->predict > 0; i++) {
+        cases[n] = decode;
+        cases[n].kind = PLM_BENCH_USERS;
+        cases[n].name = "users";
+        cases[n++].users = users[i];
+    }
+    if (flags->mixed > 0 && flags->predict > 0) {
+        cases[n] = decode;
+        cases[n].kind = PLM_BENCH_MIXED;
+        cases[n].name = "mixed";
+        cases[n++].users = flags->mixed;
+    }
+    *ret_n = n;
+    return true;
 }
 
-// What the cases need and the command line did not say.
-static void set_sizes(plim_engine_opts *opts, const struct flags *flags)
+// What the cases need and the command line did not say. Returns the longest prompt.
+static uint32_t set_sizes(plim_engine_opts *opts, const struct plm_bench_case *cases, size_t n)
 {
-    uint32_t decode = flags->depth + flags->predict + 1;
-    uint32_t prompt = flags->prompt + 1;
+    const uint32_t batch = opts->batch_max_tokens > 0 ? opts->batch_max_tokens : BATCH_DEFAULT;
+    uint32_t context = 0, sequences = 1, longest = 1;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t c = plm_bench_context(&cases[i], batch);
+        context = c > context ? c : context;
+        sequences = cases[i].users > sequences ? cases[i].users : sequences;
+        longest = cases[i].prompt > longest ? cases[i].prompt : longest;
+    }
     if (opts->ctx_size == 0)
-        opts->ctx_size = decode > prompt ? decode : prompt;
+        opts->ctx_size = context;
     if (opts->max_sequences == 0)
-        opts->max_sequences = flags->users > 0 ? flags->users : 1;
+        opts->max_sequences = sequences;
+    opts->batch_max_tokens = batch > opts->max_sequences ? batch : opts->max_sequences;
+    return longest;
 }
 
-static int bench(plim_engine_opts *opts, const struct flags *flags)
+static int create(struct plm_bench *bench, plim_engine_opts *opts, struct start *start,
+                  plim_error *err)
 {
-    struct bench_case cases[3];
-    size_t n = choose_cases(flags, cases);
-    struct bench state = {.random = 1};
-    plim_error err = {0};
-    set_sizes(opts, flags);
-    int r = plim_engine_create(opts, &state.engine, &err);
+    *start = (struct start){.progress = opts->progress, .progress_ctx = opts->progress_ctx};
+    opts->progress = note_progress;
+    opts->progress_ctx = start;
+    start->begin_s = start->loaded_s = plm_term_now_s();
+    const int r = plim_engine_create(opts, &bench->engine, err);
+    start->ready_s = plm_term_now_s();
     plm_term_progress_end();
+    return r;
+}
+
+static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_bench_case *cases,
+                 size_t n)
+{
+    const uint32_t longest = set_sizes(opts, cases, n);
+    struct plm_bench state = {.random = 1, .batch_max_tokens = opts->batch_max_tokens};
+    struct start start;
+    plim_error err = {0};
+    int r = create(&state, opts, &start, &err);
     if (r != PLIM_OK) {
         plm_term_error("bench", r, &err);
         return 1;
     }
     plim_engine_model(state.engine, &state.model);
-    uint32_t longest = flags->prompt > flags->depth ? flags->prompt : flags->depth;
     state.tokens = calloc(longest, sizeof(*state.tokens));
     r = state.tokens != NULL ? PLIM_OK : PLIM_ERR_NOMEM_HOST;
     for (size_t i = 0; i < n && r == PLIM_OK; i++)
-        r = measure(&state, &cases[i], flags->repetitions, &err);
+        r = plm_bench_measure(&state, &cases[i], flags->repetitions, &err);
     if (r != PLIM_OK)
         plm_term_error("bench", r, &err);
     else if (flags->json)
-        print_json(&state, opts, cases, n);
+        print_json(&state, opts, &start, cases, n);
     else
         print_table(&state, cases, n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         free(cases[i].seconds);
+        free(cases[i].tokens);
+    }
     free(state.tokens);
     plim_engine_free(state.engine);
     return r == PLIM_OK && plm_stdout_finish("bench") ? 0 : 1;
@@ -334,9 +337,9 @@ static int explain(const plim_engine_opts *opts, const struct flags *flags)
 int plim_cmd_bench(int argc, char **argv)
 {
     struct plm_engine_flags engine_flags;
-    struct flags flags = {.prompt = 512,
+    struct flags flags = {.prompts = "512",
                           .predict = 128,
-                          .users = 8,
+                          .users = "8",
                           .depth = 1,
                           .repetitions = 5,
                           .gb_per_s = READ_GB_PER_S};
@@ -347,7 +350,7 @@ int plim_cmd_bench(int argc, char **argv)
                                            plm_engine_flags_group(&engine_flags)};
     const struct plm_opt_command cmd = {
         .name = "bench",
-        .summary = "Measures reading a prompt, decoding alone and decoding for several users.\n"
+        .summary = "Measures reading prompts, decoding alone, for several users, and mixed loads.\n"
                    "-c and -np are what the cases need unless given; the prefix cache is off.\n"
                    "With --explain counts what a decode step asks of a device, and runs nothing.",
         .groups = groups,
@@ -356,16 +359,20 @@ int plim_cmd_bench(int argc, char **argv)
     enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, NULL, NULL);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
-    if (flags.prompt == 0 && flags.predict == 0) {
-        fprintf(stderr, "plimsoll bench: nothing to measure: -p and -n are both 0\n");
-        return 2;
-    }
+    struct plm_bench_case cases[CASES_MAX] = {0};
+    size_t n = 0;
     int status = 2;
+    if (!choose_cases(&flags, cases, &n))
+        return status;
+    if (n == 0) {
+        fprintf(stderr, "plimsoll bench: nothing to measure: -p and -n are both 0\n");
+        return status;
+    }
     if (!plm_engine_flags_apply(&engine_flags, "bench"))
         return status;
     plm_term_attach(&engine_flags.opts, engine_flags.verbose);
-    status =
-        flags.explain ? explain(&engine_flags.opts, &flags) : bench(&engine_flags.opts, &flags);
+    status = flags.explain ? explain(&engine_flags.opts, &flags)
+                           : bench(&engine_flags.opts, &flags, cases, n);
     plm_engine_flags_finish(&engine_flags);
     return status;
 }

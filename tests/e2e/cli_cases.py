@@ -50,6 +50,8 @@ def bad_flags_name_the_flag():
     wrong("run", "-m", "x", "--stop", "", says="--stop: the text is empty")
     wrong("run", "-m", "x", "--temp", "-1", says="--temp: -1 is out of range (0 to 2)")
     wrong("bench", "-m", "x", "-p", "0", "-n", "0", says="nothing to measure")
+    for users in ("8,", ",8", "8;9", "4097", "1,2,3,4,5,6,7,8,9", "-1", ""):
+        wrong("bench", "-m", "x", "--users", users, says="--users")
     wrong("bench", "-m", "x", "--explain", "--bandwidth", "0", says="--bandwidth: 0 is out of range")
     wrong("plan", "--diff", "a", says="--diff compares two files")
     wrong("plan", "--diff", "a", "b", "c", says='unexpected argument "c"')

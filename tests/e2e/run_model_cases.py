@@ -110,10 +110,15 @@ def the_other_commands():
     check(all(plan.returncode == 0 for plan in plans), plans)
     first, second = ({key: json.loads(plan.stdout)["plan"][key] for key in PLANNED} for plan in plans)
     same(second, first)
-    bench = run("bench", "-m", harness.MODEL, "-p", "32", "-n", "8", "--users", "2", "-r", "2", "--json")
+    bench = run("bench", "-m", harness.MODEL, "-p", "16,32", "-n", "8", "--users", "2,3", "--mixed", "4", "-d", "9",
+                "-r", "2", "--json")
     check(bench.returncode == 0, bench)
-    cases = json.loads(bench.stdout)["cases"]
-    same([c["name"] for c in cases], ["prompt", "decode", "users"])
+    report = json.loads(bench.stdout)
+    check(0 < report["load_seconds"] <= report["ready_seconds"], report)
+    check(report["memory"]["devices"][0]["used_bytes"] > 0, report)
+    cases = report["cases"]
+    same([(c["name"], c["prompt_tokens"], c["users"]) for c in cases],
+         [("prompt", 16, 1), ("prompt", 32, 1), ("decode", 9, 1), ("users", 9, 2), ("users", 9, 3), ("mixed", 9, 4)])
     check(all(len(c["seconds"]) == 2 and c["tokens_per_second"] > 0 for c in cases), cases)
     long = run("bench", "-m", harness.MODEL, "-c", "64", "-p", "100", "-n", "0", "--users", "0")
     check(long.returncode == 1 and "the context has 64" in long.stderr and "bytes" not in long.stderr, long)
