@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/types.h>
 
+#include "core/base/alloc.h"
 #include "core/base/checked.h"
 #include "core/base/utf8.h"
+#include "core/model/gguf.h"
 #include "core/model/types.h"
+#include "tests/support/gguf_weights.h"
 #include "tests/support/gguf_writer.h"
 
 // From the configurations that the publishers give with the models (config.json).
@@ -48,9 +51,34 @@ const struct gguf_shape gguf_shapes[] = {
      .n_vocab = 128256,
      .n_ctx = 8192,
      .rope_base = 500000.0f},
+    {.name = "smollm2-135m",
+     .arch = "llama",
+     .pre = "smollm",
+     .n_layer = 30,
+     .n_embd = 576,
+     .n_head = 9,
+     .n_head_kv = 3,
+     .n_ff = 1536,
+     .n_vocab = 49152,
+     .n_ctx = 8192,
+     .rope_base = 100000.0f,
+     .tied = true},
+    // As few layers of an 8B model's proportions as tell one device from another: for devices that
+    // compute slowly.
+    {.name = "small",
+     .arch = "llama",
+     .pre = "llama-bpe",
+     .n_layer = 2,
+     .n_embd = 512,
+     .n_head = 8,
+     .n_head_kv = 2,
+     .n_ff = 1024,
+     .n_vocab = 1024,
+     .n_ctx = 8192,
+     .rope_base = 500000.0f},
 };
 const size_t gguf_n_shapes = sizeof(gguf_shapes) / sizeof(gguf_shapes[0]);
-const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m", "q4_k", "q8_0", "bf16"};
+const char *const gguf_mix_names[GGUF_MIXES] = {"f16", "q4_k_m", "q4_k", "q8_0", "q4_0", "bf16"};
 
 // ---- the vocabulary ----
 
@@ -148,11 +176,10 @@ static void block_entry(struct gguf_writer *w, uint32_t il, const char *name, en
 
 static enum plm_type base_type(enum gguf_mix mix)
 {
-    static const enum plm_type types[GGUF_MIXES] = {[GGUF_MIX_F16] = PLM_TYPE_F16,
-                                                    [GGUF_MIX_Q4_K_M] = PLM_TYPE_Q4_K,
-                                                    [GGUF_MIX_Q4_K] = PLM_TYPE_Q4_K,
-                                                    [GGUF_MIX_Q8_0] = PLM_TYPE_Q8_0,
-                                                    [GGUF_MIX_BF16] = PLM_TYPE_BF16};
+    static const enum plm_type types[GGUF_MIXES] = {
+        [GGUF_MIX_F16] = PLM_TYPE_F16,   [GGUF_MIX_Q4_K_M] = PLM_TYPE_Q4_K,
+        [GGUF_MIX_Q4_K] = PLM_TYPE_Q4_K, [GGUF_MIX_Q8_0] = PLM_TYPE_Q8_0,
+        [GGUF_MIX_Q4_0] = PLM_TYPE_Q4_0, [GGUF_MIX_BF16] = PLM_TYPE_BF16};
     return types[mix];
 }
 
@@ -211,34 +238,55 @@ static void keys(struct gguf_writer *w, const struct gguf_shape *s)
     vocabulary(w, s);
 }
 
-static bool save(const struct gguf_shape *s, enum gguf_mix mix, const char *path, bool zeros)
+static void describe(struct gguf_writer *w, const struct gguf_shape *s, enum gguf_mix mix)
 {
-    struct gguf_writer w;
-    gguf_writer_init(&w);
-    keys(&w, s);
-    entry(&w, "token_embd.weight", base_type(mix), s->n_embd, s->n_vocab);
+    gguf_writer_init(w);
+    keys(w, s);
+    entry(w, "token_embd.weight", base_type(mix), s->n_embd, s->n_vocab);
     if (s->rope_freqs)
-        entry(&w, "rope_freqs.weight", PLM_TYPE_F32, s->n_embd / s->n_head / 2, 0);
+        entry(w, "rope_freqs.weight", PLM_TYPE_F32, s->n_embd / s->n_head / 2, 0);
     for (uint32_t il = 0; il < s->n_layer; il++)
-        layer(&w, s, mix, il);
-    entry(&w, "output_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
-    entry(&w, "output.weight", mix == GGUF_MIX_Q4_K_M ? PLM_TYPE_Q6_K : base_type(mix), s->n_embd,
-          s->n_vocab);
-    size_t header_bytes;
-    gguf_writer_bytes(&w, &header_bytes);
-    bool ok = gguf_writer_save(&w, path);
-    if (ok && zeros)
-        ok = truncate(path, (off_t)(plm_round_up(header_bytes, w.alignment) + w.next_offset)) == 0;
-    gguf_writer_finish(&w);
-    return ok;
+        layer(w, s, mix, il);
+    entry(w, "output_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
+    if (!s->tied)
+        entry(w, "output.weight", mix == GGUF_MIX_Q4_K_M ? PLM_TYPE_Q6_K : base_type(mix),
+              s->n_embd, s->n_vocab);
 }
 
 bool gguf_shape_save(const struct gguf_shape *shape, enum gguf_mix mix, const char *path)
 {
-    return save(shape, mix, path, false);
+    struct gguf_writer w;
+    describe(&w, shape, mix);
+    const bool ok = gguf_writer_save(&w, path);
+    gguf_writer_finish(&w);
+    return ok;
 }
 
-bool gguf_shape_save_zeros(const struct gguf_shape *shape, enum gguf_mix mix, const char *path)
+// ---- weights ----
+
+// The data of every tensor, in the order of the file's own table.
+static bool append_weights(const char *path, struct plm_host *host)
 {
-    return save(shape, mix, path, true);
+    struct plm_gguf *gguf = NULL;
+    struct plm_error err = {0};
+    if (plm_gguf_open_header(host, path, &gguf, &err) != PLM_OK)
+        return false;
+    FILE *file = fopen(path, "r+b");
+    bool ok = file != NULL;
+    for (uint64_t i = 0; ok && i < plm_gguf_n_tensors(gguf); i++) {
+        const struct plm_gguf_tensor *t = plm_gguf_tensor_at(gguf, i);
+        ok = fseeko(file, (off_t)t->offset, SEEK_SET) == 0 &&
+             gguf_weights_write(file, t->type, (uint32_t)t->ne[0], t->ne[0] * t->ne[1], i);
+    }
+    ok = file != NULL && fclose(file) == 0 && ok;
+    plm_gguf_close(gguf);
+    return ok;
+}
+
+bool gguf_shape_save_weights(const struct gguf_shape *shape, enum gguf_mix mix, const char *path)
+{
+    struct plm_host *host = plm_host_create(0);
+    const bool ok = host != NULL && gguf_shape_save(shape, mix, path) && append_weights(path, host);
+    plm_host_destroy(host);
+    return ok;
 }

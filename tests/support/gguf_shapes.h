@@ -14,6 +14,7 @@ enum gguf_mix {
     GGUF_MIX_Q4_K_M, // Q4_K with Q6_K where that mix spends more bits
     GGUF_MIX_Q4_K,   // pure, the head as well
     GGUF_MIX_Q8_0,
+    GGUF_MIX_Q4_0,
     GGUF_MIX_BF16,
     GGUF_MIXES,
 };
@@ -28,6 +29,7 @@ struct gguf_shape {
     float rope_base;
     bool qkv_bias;
     bool rope_freqs;
+    bool tied; // the head is the embedding
 };
 
 extern const struct gguf_shape gguf_shapes[];
@@ -36,7 +38,7 @@ extern const char *const gguf_mix_names[GGUF_MIXES]; // "f16", "q4_k_m"
 
 // Writes the header to path. False on an error of the system.
 bool gguf_shape_save(const struct gguf_shape *shape, enum gguf_mix mix, const char *path);
-// With weights: zeros, which are valid ones of every type and take no room on the disk.
-bool gguf_shape_save_zeros(const struct gguf_shape *shape, enum gguf_mix mix, const char *path);
+// With weights that mean nothing (gguf_weights.h): a model to measure speed with.
+bool gguf_shape_save_weights(const struct gguf_shape *shape, enum gguf_mix mix, const char *path);
 
 #endif

@@ -15,7 +15,8 @@
 
 #define GIB (UINT64_C(1) << 30)
 // Pure mixes, which follow these, say nothing new of a plan.
-#define PLANNED_MIXES (GGUF_MIX_Q4_K_M + 1)
+#define PLANNED_SHAPES 3 // of gguf_shapes: those of which plans are made
+#define PLANNED_MIXES  (GGUF_MIX_Q4_K_M + 1)
 
 static char dir[] = "/tmp/plan_dry.XXXXXX";
 static char path[64];
@@ -30,7 +31,7 @@ static const char *shape_path(size_t shape, enum gguf_mix mix)
 static void write_shapes(void)
 {
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    for (size_t s = 0; s < gguf_n_shapes; s++)
+    for (size_t s = 0; s < PLANNED_SHAPES; s++)
         for (int m = 0; m < PLANNED_MIXES; m++)
             ck_assert(gguf_shape_save(&gguf_shapes[s], (enum gguf_mix)m,
                                       shape_path(s, (enum gguf_mix)m)));
@@ -38,7 +39,7 @@ static void write_shapes(void)
 
 static void remove_shapes(void)
 {
-    for (size_t s = 0; s < gguf_n_shapes; s++)
+    for (size_t s = 0; s < PLANNED_SHAPES; s++)
         for (int m = 0; m < PLANNED_MIXES; m++)
             unlink(shape_path(s, (enum gguf_mix)m));
     rmdir(dir);
@@ -241,7 +242,7 @@ START_TEST(dry_run_is_what_a_start_holds)
 {
     const struct plm_dry_kind *kind = plm_dry_kind(kinds[_i].name);
     n_started = n_refused = 0;
-    for (size_t s = 0; s < gguf_n_shapes; s++) {
+    for (size_t s = 0; s < PLANNED_SHAPES; s++) {
         for (int m = kinds[_i].f16 ? GGUF_MIX_F16 : GGUF_MIX_Q4_K_M; m < PLANNED_MIXES; m++) {
             shape_path(s, (enum gguf_mix)m);
             compare(kind, 24 * GIB);
