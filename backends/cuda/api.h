@@ -186,7 +186,6 @@ enum {
     X(CtxDestroy, _v2, 4000, (plm_cu_context context)) \
     X(CtxPushCurrent, _v2, 4000, (plm_cu_context context)) \
     X(CtxPopCurrent, _v2, 4000, (plm_cu_context *context)) \
-    X(CtxSynchronize, , 2000, (void)) \
     X(MemGetInfo, _v2, 3020, (size_t *free, size_t *total)) \
     X(MemAlloc, _v2, 3020, (plm_cu_ptr *ptr, size_t bytes)) \
     X(MemFree, _v2, 3020, (plm_cu_ptr ptr)) \

@@ -135,3 +135,11 @@ int plm_gpu_kernels_each(const struct plm_kernel_needs *needs, plm_gpu_kernel_vi
             r = visit(ctx, &plm_gpu_kernels[i]);
     return r;
 }
+
+uint64_t plm_gpu_kernels_ops(void)
+{
+    uint64_t mask = 0;
+    for (size_t i = 0; i < PLM_GPU_KERNELS; i++)
+        mask |= UINT64_C(1) << ops[i];
+    return mask;
+}

@@ -63,4 +63,7 @@ typedef int plm_gpu_kernel_visit(void *ctx, const struct plm_gpu_kernel *kernel)
 int plm_gpu_kernels_each(const struct plm_kernel_needs *needs, plm_gpu_kernel_visit *visit,
                          void *ctx);
 
+// Mask of 1 << PLM_OP_x that have a kernel.
+uint64_t plm_gpu_kernels_ops(void);
+
 #endif

@@ -95,7 +95,6 @@ enum {
     X(DeviceGetAttribute, (int *value, unsigned int attribute, int device)) \
     X(SetDevice, (int device)) \
     X(GetDevice, (int *device)) \
-    X(DeviceSynchronize, (void)) \
     X(DeviceReset, (void)) \
     X(MemGetInfo, (size_t *free, size_t *total)) \
     X(Malloc, (void **ptr, size_t bytes)) \

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches are host records, given to the stream at submit: one by one, or as the replay of a graph
+// (graphs.c). A stream runs them in order, so barriers need nothing of their own.
+#include <string.h>
+
+#include "backends/gpudrv/impl.h"
+
+// ---- life ----
+
+int plm_gpu_list_create(struct plm_backend_device *dev, uint32_t max_dispatches,
+                        struct plm_gpu_list **ret)
+{
+    struct plm_gpu_list *list = plm_calloc(dev->host, PLM_HOST_DEVICE, 1, sizeof(*list));
+    if (list == NULL)
+        return PLM_ERR_NOMEM_HOST;
+    list->cap = max_dispatches;
+    list->dispatches =
+        plm_calloc(dev->host, PLM_HOST_DEVICE, max_dispatches, sizeof(*list->dispatches));
+    if (list->dispatches == NULL) {
+        plm_free(dev->host, list);
+        return PLM_ERR_NOMEM_HOST;
+    }
+    *ret = list;
+    return PLM_OK;
+}
+
+void plm_gpu_list_destroy(struct plm_backend_device *dev, struct plm_gpu_list *list)
+{
+    if (list == NULL)
+        return;
+    plm_free(dev->host, list->dispatches);
+    plm_free(dev->host, list);
+}
+
+// ---- the open list ----
+
+int plm_gpu_append(struct plm_backend_device *dev, const struct plm_gpu_kernel *kernel,
+                   const void *args)
+{
+    struct plm_gpu_list *list = dev->list;
+    struct plm_gpu_grid grid;
+    void *function = plm_gpu_function(dev->modules, kernel);
+    if (function == NULL)
+        return PLM_ERR_UNSUPPORTED;
+    if (list->n == list->cap)
+        return PLM_ERR_LIMIT;
+    int rc = plm_gpu_kernel_grid(kernel, args, &grid);
+    if (rc != PLM_OK)
+        return rc;
+    struct plm_gpu_dispatch *d = &list->dispatches[list->n++];
+    *d = (struct plm_gpu_dispatch){
+        .function = function,
+        .grid = {(uint32_t)grid.x, (uint32_t)grid.y, (uint32_t)grid.z},
+        .threads = kernel->threads,
+        .args_bytes = kernel->args_bytes,
+    };
+    memcpy(d->args, args, kernel->args_bytes);
+    return PLM_OK;
+}
+
+int plm_gpu_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units, const void *args,
+                   size_t args_bytes)
+{
+    (void)units; // a kernel's grid follows from the arguments
+    (void)args_bytes;
+    if (atomic_load(&dev->lost))
+        return PLM_ERR_LOST;
+    const struct plm_gpu_kernel *kernel =
+        plm_gpu_kernel_of(op, args, plm_gpu_chosen(&dev->choices, op, args));
+    if (kernel == NULL) // what was chosen for the range of rows is not there for these
+        kernel = plm_gpu_kernel_of(op, args, 0);
+    return kernel != NULL ? plm_gpu_append(dev, kernel, args) : PLM_ERR_UNSUPPORTED;
+}
+
+int plm_gpu_barrier(struct plm_backend_device *dev)
+{
+    return atomic_load(&dev->lost) ? PLM_ERR_LOST : PLM_OK;
+}
+
+void plm_gpu_discard(struct plm_backend_device *dev)
+{
+    dev->list->n = 0;
+    dev->list->done = 0;
+}
+
+struct plm_gpu_launch plm_gpu_dispatch_launch(const struct plm_gpu_dispatch *d)
+{
+    return (struct plm_gpu_launch){.function = d->function,
+                                   .grid = {d->grid[0], d->grid[1], d->grid[2]},
+                                   .threads = d->threads,
+                                   .args_bytes = d->args_bytes,
+                                   .args = d->args};
+}
+
+// ---- submit ----
+
+// Gives the list to the stream kernel by kernel. Where the driver has no room for one, those before
+// it have run, or will: they are waited for, so that the caller may free what they use, and a next
+// submit goes on after them, so that each still runs once. Discarded instead, they are the first
+// part of a step that is to be run again from its start, or of a move whose target nobody reads.
+static int launch_each(struct plm_backend_device *dev)
+{
+    struct plm_gpu_list *list = dev->list;
+    for (; list->done < list->n; list->done++) {
+        const struct plm_gpu_launch launch = plm_gpu_dispatch_launch(&list->dispatches[list->done]);
+        int rc =
+            plm_gpu_status(dev, dev->driver->launch(dev->lib, dev->stream, dev->early, &launch));
+        if (rc != PLM_OK) {
+            const int settled = plm_gpu_settle(dev);
+            return settled == PLM_OK ? rc : settled;
+        }
+        dev->counters.launched++;
+    }
+    return PLM_OK;
+}
+
+int plm_gpu_submit(struct plm_backend_device *dev, uint64_t *ret_value)
+{
+    struct plm_gpu_list *list = dev->list;
+    uint64_t before;
+    int rc = plm_gpu_enter(dev, &before);
+    if (rc != PLM_OK)
+        return rc;
+    if (list->done > 0 || !plm_gpu_replay(dev, &rc))
+        rc = launch_each(dev);
+    if (rc == PLM_OK)
+        rc = plm_gpu_advance(dev);
+    plm_gpu_leave(dev, before);
+    if (rc != PLM_OK)
+        return rc;
+    *ret_value = dev->value;
+    plm_gpu_discard(dev);
+    return PLM_OK;
+}
+
+int plm_gpu_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns)
+{
+    uint64_t before;
+    int rc = plm_gpu_enter(dev, &before);
+    if (rc != PLM_OK)
+        return rc;
+    rc = plm_gpu_wait_value(dev, value, timeout_ns);
+    plm_gpu_leave(dev, before);
+    return rc;
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "backends/gpudrv/impl.h"
+
+// Ranges of rows within which the same kernels fit, and run alike: a decode alone, a few sequences
+// (whose rows share one read of the weights), as many as still go without tiles, a chunk of a
+// prompt.
+enum { ROWS_ONE, ROWS_FEW, ROWS_BATCH, ROWS_MANY };
+static const char *const range_names[] = {"one", "few", "batch", "many"};
+
+static uint64_t range_of(uint32_t rows)
+{
+    return rows <= 1 ? ROWS_ONE : rows <= 8 ? ROWS_FEW : rows <= 64 ? ROWS_BATCH : ROWS_MANY;
+}
+
+// What a choice holds for.
+struct product {
+    uint32_t type, act, n_in, n_out, rows;
+};
+
+// False: there is nothing to choose for this op.
+static bool product_of(enum plm_op op, const void *args, struct product *ret)
+{
+    if (op == PLM_OP_MATMUL) {
+        const struct plm_matmul_args *a = args;
+        *ret = (struct product){a->type, a->act, a->n_in, a->n_out, a->rows};
+    } else if (op == PLM_OP_GLU) {
+        const struct plm_glu_args *a = args;
+        *ret = (struct product){a->type, a->act, a->n_in, a->n_out, a->rows};
+    } else if (op == PLM_OP_QKV) {
+        const struct plm_qkv_args *a = args;
+        const uint32_t heads = PLM_LOW(a->heads) + 2 * PLM_HIGH(a->heads);
+        *ret = (struct product){PLM_KIND(a->kinds, 0), PLM_KIND(a->kinds, 1), a->n_in,
+                                heads * PLM_LOW(a->head_dim), a->rows};
+    } else {
+        return false;
+    }
+    return true;
+}
+
+// Packed; never 0. Sizes are bounded by the model's reader (n_in below 2^21), types of the file
+// format below 2^6.
+static uint64_t key_of(enum plm_op op, const struct product *p)
+{
+    const uint64_t kind = op == PLM_OP_MATMUL ? 1 : op == PLM_OP_GLU ? 2 : 3;
+    return (uint64_t)p->n_out << 33 | (uint64_t)(p->n_in & 0x1FFFFF) << 12 |
+           (uint64_t)(p->type & 63) << 6 | (uint64_t)(p->act & 3) << 4 | range_of(p->rows) << 2 |
+           kind;
+}
+
+// Where the key is, or would be put.
+static uint32_t slot_of(const struct plm_gpu_choices *c, uint64_t key)
+{
+    uint32_t i = (uint32_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 40) % PLM_GPU_CHOICES;
+    while (c->slots[i].key != 0 && c->slots[i].key != key)
+        i = (i + 1) % PLM_GPU_CHOICES;
+    return i;
+}
+
+uint32_t plm_gpu_chosen(const struct plm_gpu_choices *choices, enum plm_op op, const void *args)
+{
+    struct product p;
+    if (choices->n == 0 || !product_of(op, args, &p))
+        return 0;
+    return choices->slots[slot_of(choices, key_of(op, &p))].index;
+}
+
+uint32_t plm_gpu_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
+                          char name[PLM_TUNING_NAME_BYTES])
+{
+    static const char *const ops[] = {"matmul", "glu", "qkv"};
+    struct product p;
+    uint32_t n = 1;
+    (void)dev;
+    if (!product_of(op, args, &p))
+        return n;
+    snprintf(name, PLM_TUNING_NAME_BYTES, "%s t%" PRIu32 "/a%" PRIu32 " %" PRIu32 "x%" PRIu32 " %s",
+             ops[op == PLM_OP_MATMUL ? 0
+                 : op == PLM_OP_GLU  ? 1
+                                     : 2],
+             p.type, p.act, p.n_in, p.n_out, range_names[range_of(p.rows)]);
+    while (plm_gpu_kernel_of(op, args, n) != NULL)
+        n++;
+    return n;
+}
+
+// Which kernel an index means depends on type and rows; they are counted as kernels.def orders
+// them.
+const char *plm_gpu_variant_name(const struct plm_backend_device *dev, enum plm_op op,
+                                 uint32_t index)
+{
+    static const char *const names[] = {"first", "second", "third", "fourth", "fifth", "sixth"};
+    (void)dev;
+    const bool several = op == PLM_OP_MATMUL || op == PLM_OP_GLU || op == PLM_OP_QKV;
+    const uint32_t n = several ? sizeof(names) / sizeof(names[0]) : 1;
+    return index < n ? names[index] : NULL;
+}
+
+int plm_gpu_choose(struct plm_backend_device *dev, enum plm_op op, const void *args, uint32_t index)
+{
+    struct plm_gpu_choices *c = &dev->choices;
+    struct product p;
+    if (!product_of(op, args, &p))
+        return PLM_OK; // there is one variant
+    const uint64_t key = key_of(op, &p);
+    const uint32_t i = slot_of(c, key);
+    if (c->slots[i].key == 0) {
+        if (c->n == PLM_GPU_CHOICES / 2)
+            return PLM_ERR_LIMIT;
+        c->n++;
+        c->slots[i].key = key;
+    }
+    c->slots[i].index = index;
+    return PLM_OK;
+}
