@@ -41,6 +41,26 @@ build_packages=(gcc libc6-dev meson ninja-build pkg-config ca-certificates
 vulkan_packages=(glslc libvulkan-dev)
 vulkan_test_packages=(libvulkan1 mesa-vulkan-drivers vulkan-validationlayers spirv-tools)
 
+# What -Dbackends=...,hip needs beside them: a compiler for the device alone, its headers and its
+# bitcode of the device's own functions. No runtime is linked.
+hip_packages=(hipcc libamdhip64-dev rocm-device-libs)
+
+# Finds nvcc of CUDA 13, which Debian does not have, or takes it from PyPI: the compiler, its second
+# stage, headers that both need, the runtime's headers. All pinned: nvcc alone pulls a newer nvvm,
+# whose output its assembler refuses. Afterwards $nvcc is its path.
+find_nvcc() {
+    for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+        if [ -x "$nvcc" ] && [[ $("$nvcc" --version) == *"release 13."* ]]; then
+            return
+        fi
+    done
+    need_packages python3 python3-venv python3-pip g++ # which nvcc preprocesses with
+    # shellcheck disable=SC2046 # one requirement a line
+    python_env nvcc $(cat "$root/kernels/requirements.txt")
+    nvcc=$(echo "$cache"/venv-nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc)
+    [ -x "$nvcc" ] || die "the packages of kernels/requirements.txt hold no nvcc"
+}
+
 # python_env NAME PACKAGE...: makes the Python environment $cache/venv-NAME with exactly these, once.
 python_env() {
     local venv=$cache/venv-$1
