@@ -83,6 +83,11 @@ enum {
 #undef X
 };
 
+// The list `extra` of a launch: pointer and size of the packed arguments.
+#define PLM_HIP_EXTRA_POINTER ((void *)0x01)
+#define PLM_HIP_EXTRA_SIZE    ((void *)0x02)
+#define PLM_HIP_EXTRA_END     ((void *)0x03)
+
 // Entry points: X(name, parameters) is hip<name>; every one returns plm_hip_result.
 // clang-format off
 #define PLM_HIP_REQUIRED(X) \

@@ -227,16 +227,17 @@ static plm_gpu_r function_local(struct plm_gpu_library *lib, void *function, uin
 
 // ---- launches and graphs ----
 
-// The kernel has one parameter, the struct. Given by its address and not as a packed blob, which
-// some versions do not take into a graph. The entry takes pointers that are not const, and writes
+// The arguments go as one packed blob. The entry takes pointers that are not const, and writes
 // nothing through them.
 static plm_gpu_r launch(struct plm_gpu_library *lib, void *stream, bool early,
                         const struct plm_gpu_launch *l)
 {
-    void *params[1] = {(void *)(uintptr_t)l->args};
+    size_t bytes = l->args_bytes;
+    void *extra[] = {PLM_HIP_EXTRA_POINTER, (void *)(uintptr_t)l->args, PLM_HIP_EXTRA_SIZE, &bytes,
+                     PLM_HIP_EXTRA_END};
     (void)early;
     return R(lib, ModuleLaunchKernel(l->function, l->grid[0], l->grid[1], l->grid[2], l->threads, 1,
-                                     1, 0, stream, params, NULL));
+                                     1, 0, stream, NULL, extra));
 }
 
 static plm_gpu_r capture_begin(struct plm_gpu_library *lib, void *stream)
