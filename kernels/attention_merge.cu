@@ -36,8 +36,7 @@ PLM_FN plm_vec4 merged(const float *record, uint32_t record_floats, uint32_t at,
 #pragma unroll
         for (uint32_t i = 0; i < AT_ONCE; i++)
             if (begin + i < n) {
-                const plm_split_factors f =
-                    plm_merge_split(top, sum, p[i].state.x, p[i].state.y);
+                const plm_split_factors f = plm_merge_split(top, sum, p[i].state.x, p[i].state.y);
                 for (int c = 0; c < 2; c++) {
                     o.v[2 * c] = plm_merge_output(o.v[2 * c], p[i].out[c].x, f);
                     o.v[2 * c + 1] = plm_merge_output(o.v[2 * c + 1], p[i].out[c].y, f);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fill, copy and verify: words of 32 bits, up to terabytes. A thread goes over them in strides of the
-// grid, 16 bytes at a time where the addresses allow it, and then over the words that are left.
+// fill, copy and verify: words of 32 bits, up to terabytes. A thread goes over them in strides of
+// the grid, 16 bytes at a time where the addresses allow it, and then over the words that are left.
 #include "kernels/lib/vec.cuh"
 
 #define THREADS 256

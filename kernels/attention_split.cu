@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention_split: a block has a split of a row for the query heads of a KV head, or a part of
+// them; neighbouring blocks have neighbouring KV heads, which lie side by side in memory. Blocks of
+// splits that a row does not reach end at once: the grid has those of the longest row.
+#include "kernels/lib/attention.cuh"
+
+PLM_ATTN_TEMPLATE
+PLM_FN void run(const plm_attention_split_args &a, plm_attn_shared<ELEM, D, NT, SLOTS> &shared)
+{
+    const uint32_t tiles = a.kv_heads * plm_attn_parts(a.heads / a.kv_heads, NT * 8);
+    const uint32_t split = blockIdx.x / tiles % a.splits;
+    plm_attn_tile tile = plm_attn_heads<NT>(a.heads, a.kv_heads, blockIdx.x % tiles);
+    tile.row = blockIdx.x / tiles / a.splits;
+    tile.rows = 1;
+    plm_release();
+    plm_await();
+    if (split > (uint32_t)((const int32_t *)a.pos)[tile.row] / PLM_ATTN_SPLIT_TOKENS)
+        return;
+    float o[D / 64][NT][4];
+    const int first = (int)split * PLM_ATTN_SPLIT_CHUNKS;
+    plm_attn_stream stream = plm_attn_open(a, tile, shared, first, first + PLM_ATTN_SPLIT_CHUNKS);
+    plm_attn_clear(shared, o);
+    for (int chunk = first; chunk * PLM_ATTN_PIECES < stream.end; chunk++)
+        plm_attn_chunk(shared, stream, o, a.scale, chunk);
+
+    const uint64_t ld = (uint64_t)a.splits * (a.head_dim + 2); // from one head to the next
+    float *record = (float *)a.partial + ((uint64_t)tile.row * a.heads + tile.head) * ld +
+                    split * (a.head_dim + 2);
+    if ((int)threadIdx.x < tile.heads)
+        *(float2 *)(record + threadIdx.x * ld) = {shared.top[threadIdx.x], shared.sum[threadIdx.x]};
+    const int dim = plm_attn_warp() * (D / 4) + plm_attn_lane() / 4 * 2;
+#pragma unroll
+    for (int m = 0; m < D / 64; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int head = plm_attn_query(n, c);
+                if (head < tile.heads && dim + m * 16 < (int)a.head_dim)
+                    *(float2 *)(record + (uint64_t)head * ld + 2 + dim + m * 16) = {
+                        plm_attn_output(o[m][n][c]), plm_attn_output(o[m][n][c + 2])};
+            }
+}
+
+#define SPLIT(symbol, elem, d, nt)                                                                 \
+    PLM_KERNEL(symbol, PLM_ATTN_THREADS, 4, plm_attention_split_args)                              \
+    {                                                                                              \
+        typedef plm_attn_shared<elem, d, nt, 2048 / (elem * d)> block; /* 8 KiB of ring a warp */  \
+        PLM_SHARED(block, shared, 1);                                                              \
+        run(a, shared[0]);                                                                         \
+    }
+
+SPLIT(plm_attention_split_f16_64, 2, 64, 1)
+SPLIT(plm_attention_split_f16_128, 2, 128, 1)
+SPLIT(plm_attention_split_f16_256, 2, 256, 1)
+SPLIT(plm_attention_split_f32_64, 4, 64, 1)
+SPLIT(plm_attention_split_f32_128, 4, 128, 1)
+SPLIT(plm_attention_split_f32_256, 4, 256, 1)
+// Groups of more than 8 heads. With 256 dimensions they take several tiles of 8.
+SPLIT(plm_attention_split_f16_64_wide, 2, 64, 2)
+SPLIT(plm_attention_split_f16_128_wide, 2, 128, 2)
+SPLIT(plm_attention_split_f32_64_wide, 4, 64, 2)
+SPLIT(plm_attention_split_f32_128_wide, 4, 128, 2)

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of a tile over paged K and V, the arithmetic of attention and attention_split.
+//
+// A *tile* is up to 8 * NT queries, each a row and a query head, of one sequence and one KV head:
+// they share what is read. A block of four warps goes over a split in chunks of 64 tokens, begun
+// from scratch, with an online softmax. Both products have the cache on their first side and the
+// queries on their second: scores^T[token][query] = K^T q^T, out^T[dim][query] += V^T p^T, by
+// plm_mma_tf32, q and p in two parts (plm_two), and K and V of float caches too. In a chunk a warp
+// has the scores of a block of 16 tokens, and then a quarter of the dimensions of all 64 tokens. So
+// a query has columns of its own: its result depends on no other, and on no place in the tile. What
+// it does not see is added as exact zeros.
+//
+// Each warp streams what it alone needs through a ring of its own: *pieces* of 16 tokens by a
+// quarter of the dimensions, eight a chunk: its block of K in four quarters, then its quarter of V
+// in four blocks. The block meets twice a chunk, for the largest scores and for the weights.
+//
+// ELEM: bytes of a cached element (2: binary16, 4: float). D: 64, 128 or 256, at least head_dim.
+#ifndef PLM_KERNELS_ATTENTION_CUH
+#define PLM_KERNELS_ATTENTION_CUH
+
+#include "kernels/lib/splits.cuh"
+
+#define PLM_ATTN_WARPS        4
+#define PLM_ATTN_THREADS      (PLM_ATTN_WARPS * PLM_WARP)
+#define PLM_ATTN_CHUNK        (PLM_ATTN_WARPS * PLM_KV_BLOCK_TOKENS)
+#define PLM_ATTN_SPLIT_CHUNKS (PLM_ATTN_SPLIT_TOKENS / PLM_ATTN_CHUNK)
+#define PLM_ATTN_PIECES       8  // of a chunk
+#define PLM_ATTN_P_STRIDE     68 // tokens and 4 more: eight queries by four tokens in 32 banks
+
+#define PLM_ATTN_TEMPLATE template <int ELEM, int D, int NT, int SLOTS>
+
+// The block's memory.
+PLM_ATTN_TEMPLATE struct plm_attn_shared {
+    float q[D / 8 * NT * 2 * PLM_WARP]; // in fragment order
+    float p[NT * 8 * PLM_ATTN_P_STRIDE];
+    int seen[NT * 8];                                                 // tokens; 0: no such query
+    float top[NT * 8], sum[NT * 8];                                   // of the split so far
+    float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8]; // of the chunk
+    uint32_t ring[PLM_ATTN_WARPS][SLOTS][D * ELEM];
+};
+
+// ---- a warp's stream of pieces ----
+
+struct plm_attn_stream {
+    const uint64_t *table; // of the sequence
+    uint64_t k, v;         // bytes from a block's start to the K and V of the KV head
+    int head_dim;
+    int tokens;         // that any query of the tile sees
+    uint32_t low, high; // address of block 32 * window + lane
+    int window;         // -1: none yet
+    int next, end;      // the next piece to begin, counted from position 0
+    int in, out;        // slots of the next piece to begin and of the next one to use
+};
+
+PLM_FN int plm_attn_warp()
+{
+    return (int)threadIdx.x / PLM_WARP;
+}
+PLM_FN int plm_attn_lane()
+{
+    return (int)threadIdx.x % PLM_WARP;
+}
+
+// Dimensions that quarter i has.
+template <int D> PLM_FN int plm_attn_dims(int head_dim, int i)
+{
+    const int left = head_dim - i * (D / 4);
+    return left < D / 4 ? left : D / 4;
+}
+
+// Word of a piece where 16 bytes `unit` of a row begin, UNITS of them a row. Rows r to r + 3 lie in
+// different banks.
+template <int UNITS> PLM_FN int plm_attn_word(int row, int unit)
+{
+    const int turn = UNITS == 2 ? 0 : UNITS == 4 ? row & 2 : (row & 3) * 2;
+    return (row * UNITS + (unit ^ turn)) * 4;
+}
+
+template <int ELEM, int D>
+PLM_FN void plm_attn_copy_k(const plm_attn_stream &s, uint32_t *slot, uint64_t k, int quarter)
+{
+    const int units = plm_attn_dims<D>(s.head_dim, quarter) * ELEM;
+    k += (uint64_t)quarter * (D / 4 * ELEM * 16);
+    for (int u = plm_attn_lane(); u < units; u += PLM_WARP)
+        plm_copy16(slot + plm_attn_word<ELEM>(u / ELEM, u % ELEM), (const void *)(k + u * 16));
+}
+
+// Tokens that nobody sees become zeros: their bytes may be anything.
+template <int ELEM, int D>
+PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v, int tokens)
+{
+    const int units = D / 4 * ELEM / 16; // of a row
+    const int bytes = plm_attn_dims<D>(s.head_dim, plm_attn_warp()) * ELEM;
+    v += (uint64_t)plm_attn_warp() * (D / 4 * ELEM);
+    for (int u = plm_attn_lane(); u < units * PLM_KV_BLOCK_TOKENS; u += PLM_WARP) {
+        const int row = u / units, unit = u % units;
+        uint32_t *to = slot + plm_attn_word<units>(row, unit);
+        if (row >= tokens)
+            *(uint4 *)to = make_uint4(0, 0, 0, 0);
+        else if (unit * 16 < bytes)
+            plm_copy16(to, (const void *)(v + (uint64_t)row * (s.head_dim * ELEM) + unit * 16));
+    }
+}
+
+// The address of a block that some query sees part of.
+PLM_FN uint64_t plm_attn_block(plm_attn_stream &s, int block)
+{
+    if (block / PLM_WARP != s.window) {
+        s.window = block / PLM_WARP;
+        const int mine = s.window * PLM_WARP + plm_attn_lane();
+        const uint64_t at = mine * PLM_KV_BLOCK_TOKENS < s.tokens ? s.table[mine] : 0;
+        s.low = (uint32_t)at;
+        s.high = (uint32_t)(at >> 32);
+    }
+    return (uint64_t)plm_shuffle(s.high, block % PLM_WARP) << 32 |
+           plm_shuffle(s.low, block % PLM_WARP);
+}
+
+// Begins the copy of the next piece; a group of copies even where there is none.
+template <int ELEM, int D, int SLOTS>
+PLM_FN void plm_attn_begin(plm_attn_stream &s, uint32_t (*ring)[D * ELEM])
+{
+    const int part = s.next % PLM_ATTN_PIECES, chunk = s.next / PLM_ATTN_PIECES;
+    const int block = chunk * PLM_ATTN_WARPS + (part < 4 ? plm_attn_warp() : part - 4);
+    const int tokens = s.tokens - block * PLM_KV_BLOCK_TOKENS;
+    if (s.next < s.end && tokens > 0) {
+        const uint64_t at = plm_attn_block(s, block);
+        if (part < 4)
+            plm_attn_copy_k<ELEM, D>(s, ring[s.in], at + s.k, part);
+        else
+            plm_attn_copy_v<ELEM, D>(s, ring[s.in], at + s.v, tokens);
+    }
+    plm_copy_commit();
+    s.next++;
+    s.in = s.in + 1 < SLOTS ? s.in + 1 : 0;
+}
+
+// Waits for the next piece, and begins one in the slot that was used before it.
+template <int ELEM, int D, int SLOTS>
+PLM_FN const uint32_t *plm_attn_next(plm_attn_stream &s, uint32_t (*ring)[D * ELEM])
+{
+    const uint32_t *piece = ring[s.out];
+    plm_copy_wait<SLOTS - 2>();
+    plm_warp_sync();
+    plm_attn_begin<ELEM, D, SLOTS>(s, ring);
+    s.out = s.out + 1 < SLOTS ? s.out + 1 : 0;
+    return piece;
+}
+
+// ---- products ----
+
+// x = hi + lo, but for what lies 2^-24 below it.
+PLM_FN void plm_two(uint32_t &hi, uint32_t &lo, float x)
+{
+    hi = plm_tf32(x);
+    lo = plm_tf32(x - plm_float(hi));
+}
+
+// Both parts of a fragment of the second side.
+struct plm_attn_b {
+    uint32_t hi[2], lo[2];
+};
+
+PLM_FN plm_attn_b plm_attn_split_b(float x, float y)
+{
+    plm_attn_b b;
+    plm_two(b.hi[0], b.lo[0], x);
+    plm_two(b.hi[1], b.lo[1], y);
+    return b;
+}
+
+// A fragment of the first side from a piece: rows r and r + 4 are its k, the pair of elements e and
+// e + 1 its rows g and g + 8. Halves have no lower part.
+template <int ELEM> struct plm_attn_a {
+    uint32_t hi[4], lo[4];
+};
+
+template <int ELEM, int UNITS>
+PLM_FN plm_attn_a<ELEM> plm_attn_load_a(const uint32_t *piece, int r, int e)
+{
+    plm_attn_a<ELEM> a;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t *at =
+            piece + plm_attn_word<UNITS>(r + 4 * i, e * ELEM / 16) + e * ELEM % 16 / 4;
+        if (ELEM == 2) {
+            a.hi[2 * i] = plm_bits(plm_half((uint16_t)*at));
+            a.hi[2 * i + 1] = plm_bits(plm_half((uint16_t)(*at >> 16)));
+        } else {
+            const float2 x = *(const float2 *)at;
+            plm_two(a.hi[2 * i], a.lo[2 * i], x.x);
+            plm_two(a.hi[2 * i + 1], a.lo[2 * i + 1], x.y);
+        }
+    }
+    return a;
+}
+
+template <int ELEM>
+PLM_FN void plm_attn_mma(float (&d)[4], const plm_attn_a<ELEM> &a, const plm_attn_b &b)
+{
+    plm_mma_tf32(d, a.hi, b.hi);
+    plm_mma_tf32(d, a.hi, b.lo);
+    if (ELEM == 4)
+        plm_mma_tf32(d, a.lo, b.hi);
+}
+
+// ---- softmax ----
+
+// Outputs of a warp's quarter of the dimensions, per lane: o[m][n][c] and o[m][n][c + 2] are
+// dimensions 16m + 2g and 16m + 2g + 1 of query 8n + 2t + c.
+#define PLM_ATTN_OUTPUTS float(&o)[D / 64][NT][4]
+
+// The query of a lane's column c of eight queries n.
+PLM_FN int plm_attn_query(int n, int c)
+{
+    return n * 8 + plm_attn_lane() % 4 * 2 + c;
+}
+
+// Begins a split.
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_clear(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, PLM_ATTN_OUTPUTS)
+{
+    if (threadIdx.x < NT * 8) {
+        shared.top[threadIdx.x] = plm_float(0xff800000u);
+        shared.sum[threadIdx.x] = 0.0f;
+    }
+#pragma unroll
+    for (int m = 0; m < D / 64; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                o[m][n][i] = 0.0f;
+}
+
+// Largest visible scores of the warp's block, to the other warps. `token` is the first one of this
+// lane's pair.
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_tops(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const float (&score)[NT][4],
+                          int token)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const int query = plm_attn_query(n, c), seen = shared.seen[query];
+            float top = plm_float(0xff800000u);
+            if (token < seen)
+                top = fmaxf(top, score[n][c]);
+            if (token + 1 < seen)
+                top = fmaxf(top, score[n][c + 2]);
+#pragma unroll
+            for (int mask = 4; mask < PLM_WARP; mask *= 2)
+                top = fmaxf(top, plm_shuffle_xor(top, mask));
+            if (plm_attn_lane() < 4)
+                shared.tops[plm_attn_warp()][query] = top;
+        }
+}
+
+// The top of a query after this chunk, and what came before is multiplied with.
+PLM_ATTN_TEMPLATE
+PLM_FN float plm_attn_top(const plm_attn_shared<ELEM, D, NT, SLOTS> &shared, int query,
+                          float &factor)
+{
+    const float before = shared.top[query];
+    float top = before;
+    for (int w = 0; w < PLM_ATTN_WARPS; w++)
+        top = fmaxf(top, shared.tops[w][query]);
+    factor = before == top ? 1.0f : plm_exp(before - top); // equal ones may both be infinite
+    return top;
+}
+
+// Weights of the warp's tokens, and their sums, to the other warps.
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_weigh(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const float (&score)[NT][4],
+                           int token, float (&factor)[NT][2])
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const int query = plm_attn_query(n, c), seen = shared.seen[query];
+            const float top = plm_attn_top(shared, query, factor[n][c]);
+            float2 p;
+            p.x = token < seen ? plm_exp(score[n][c] - top) : 0.0f;
+            p.y = token + 1 < seen ? plm_exp(score[n][c + 2] - top) : 0.0f;
+            *(float2 *)&shared.p[query * PLM_ATTN_P_STRIDE + token % PLM_ATTN_CHUNK] = p;
+            float sum = p.x + p.y;
+#pragma unroll
+            for (int mask = 4; mask < PLM_WARP; mask *= 2)
+                sum += plm_shuffle_xor(sum, mask);
+            if (plm_attn_lane() < 4)
+                shared.sums[plm_attn_warp()][query] = sum;
+        }
+}
+
+// An output after a split, with one sign of zero: chunks that a query does not see add zeros, and
+// whether there are such depends on its tile.
+PLM_FN float plm_attn_output(float o)
+{
+    return o + 0.0f;
+}
+
+// ---- a chunk ----
+
+// Scores of the warp's block of tokens, not scaled yet.
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_score(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
+                           float (&score)[NT][4])
+{
+    const int lane = plm_attn_lane();
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            score[n][i] = 0.0f;
+#pragma unroll 1
+    for (int quarter = 0; quarter < 4; quarter++) {
+        const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
+        const int steps = plm_attn_dims<D>(stream.head_dim, quarter) / 8;
+        const float *q = shared.q + quarter * (D / 32 * NT * 2 * PLM_WARP) + lane * 2;
+        for (int step = 0; step < steps; step++) {
+            const plm_attn_a<ELEM> a =
+                plm_attn_load_a<ELEM, ELEM>(piece, step * 8 + lane % 4, lane / 4 * 2);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const float2 x = *(const float2 *)(q + (step * NT + n) * 2 * PLM_WARP);
+                plm_attn_mma(score[n], a, plm_attn_split_b(x.x, x.y));
+            }
+        }
+    }
+}
+
+// Adds the chunk's weighted V to the warp's quarter of the outputs.
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_gather(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
+                            PLM_ATTN_OUTPUTS, int tokens)
+{
+    const int lane = plm_attn_lane(), g = lane / 4, t = lane % 4;
+    const int dims = plm_attn_dims<D>(stream.head_dim, plm_attn_warp());
+#pragma unroll 1
+    for (int block = 0; block < 4; block++) {
+        const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
+        if (block * PLM_KV_BLOCK_TOKENS >= tokens)
+            continue;
+#pragma unroll
+        for (int step = 0; step < PLM_KV_BLOCK_TOKENS; step += 8) {
+            plm_attn_b b[NT];
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const float *p = shared.p + (n * 8 + g) * PLM_ATTN_P_STRIDE +
+                                 block * PLM_KV_BLOCK_TOKENS + step + t;
+                b[n] = plm_attn_split_b(p[0], p[4]);
+            }
+#pragma unroll
+            for (int m = 0; m < D / 64; m++)
+                if (m * 16 < dims) {
+                    const plm_attn_a<ELEM> a =
+                        plm_attn_load_a<ELEM, D / 4 * ELEM / 16>(piece, step + t, m * 16 + 2 * g);
+#pragma unroll
+                    for (int n = 0; n < NT; n++)
+                        plm_attn_mma(o[m][n], a, b[n]);
+                }
+        }
+    }
+}
+
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_chunk(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
+                           PLM_ATTN_OUTPUTS, float scale, int chunk)
+{
+    float score[NT][4], factor[NT][2], top, before;
+    const int token =
+        chunk * PLM_ATTN_CHUNK + plm_attn_warp() * PLM_KV_BLOCK_TOKENS + plm_attn_lane() / 4 * 2;
+    const int mine = (int)threadIdx.x % (NT * 8); // query whose top and sum its first thread keeps
+    plm_attn_score(shared, stream, score);
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            score[n][i] *= scale;
+    plm_attn_tops(shared, score, token);
+    __syncthreads(); // also: all have used the weights of the chunk before
+    top = plm_attn_top(shared, mine, before);
+    plm_attn_weigh(shared, score, token, factor);
+    __syncthreads();
+    if (threadIdx.x < NT * 8) {
+        shared.top[mine] = top;
+        shared.sum[mine] =
+            shared.sum[mine] * before + ((shared.sums[0][mine] + shared.sums[2][mine]) +
+                                         (shared.sums[1][mine] + shared.sums[3][mine]));
+    }
+#pragma unroll
+    for (int m = 0; m < D / 64; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                o[m][n][i] *= factor[n][i % 2];
+    plm_attn_gather(shared, stream, o, stream.tokens - chunk * PLM_ATTN_CHUNK);
+}
+
+// ---- tiles ----
+
+// Queries of a tile: `heads` heads from `head` on of `rows` rows from `row` on.
+struct plm_attn_tile {
+    uint32_t row, head, kv_head;
+    int rows, heads;
+};
+
+// Tiles that the heads of a KV head are cut into, and heads of a tile: all alike, but for the last.
+PLM_FN uint32_t plm_attn_parts(uint32_t group, uint32_t most)
+{
+    return (group + most - 1) / most;
+}
+
+// The tile `i` of kv_heads * parts, without its rows.
+template <int NT> PLM_FN plm_attn_tile plm_attn_heads(uint32_t heads, uint32_t kv_heads, uint32_t i)
+{
+    const uint32_t group = heads / kv_heads, parts = plm_attn_parts(group, NT * 8);
+    const uint32_t most = (group + parts - 1) / parts, begin = i % parts * most;
+    plm_attn_tile t = {};
+    t.kv_head = i / parts;
+    t.head = t.kv_head * group + begin;
+    t.heads = (int)(begin + most < group ? most : group - begin);
+    return t;
+}
+
+// Reads the queries into the block's memory in the order of B's fragments; absent ones become
+// zeros.
+PLM_ATTN_TEMPLATE
+PLM_FN void plm_attn_load_q(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const plm_attn_tile &tile,
+                            const float *q, uint32_t ld_q, int head_dim)
+{
+    for (int i = (int)threadIdx.x; i < NT * 8 * head_dim; i += PLM_ATTN_THREADS) {
+        const int query = i / head_dim, dim = i % head_dim, row = query / tile.heads;
+        float x = 0.0f;
+        if (row < tile.rows)
+            x = q[(uint64_t)(tile.row + row) * ld_q +
+                  (uint64_t)(tile.head + query % tile.heads) * head_dim + dim];
+        const int lane = query % 8 * 4 + dim % 4;
+        shared.q[((dim / 8 * NT + query / 8) * PLM_WARP + lane) * 2 + dim / 4 % 2] = x;
+    }
+}
+
+// Begins a tile over the chunks [begin, end): what the queries see, and themselves, in the block's
+// memory, and the first pieces on their way. `end` may lie beyond what is seen.
+template <class Args, int ELEM, int D, int NT, int SLOTS>
+PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
+                                     plm_attn_shared<ELEM, D, NT, SLOTS> &shared, int begin,
+                                     int end)
+{
+    const int32_t *pos = (const int32_t *)a.pos + tile.row;
+    plm_attn_stream s = {};
+    for (int r = 0; r < tile.rows; r++)
+        s.tokens = pos[r] + 1 > s.tokens ? pos[r] + 1 : s.tokens;
+    const int chunks = (s.tokens + PLM_ATTN_CHUNK - 1) / PLM_ATTN_CHUNK;
+    const uint64_t head_bytes = (uint64_t)a.head_dim * (PLM_KV_BLOCK_TOKENS * ELEM);
+    s.table = (const uint64_t *)a.tables +
+              (uint64_t)(uint32_t)((const int32_t *)a.seq)[tile.row] * a.table_stride;
+    s.k = a.layer_offset + tile.kv_head * head_bytes;
+    s.v = s.k + a.kv_heads * head_bytes;
+    s.head_dim = (int)a.head_dim;
+    s.window = -1;
+    s.next = begin * PLM_ATTN_PIECES;
+    s.end = (end < chunks ? end : chunks) * PLM_ATTN_PIECES;
+    for (int i = 0; i < SLOTS - 1; i++)
+        plm_attn_begin<ELEM, D, SLOTS>(s, shared.ring[plm_attn_warp()]);
+    plm_attn_load_q(shared, tile, (const float *)a.q, a.ld_q, s.head_dim);
+    if (threadIdx.x < NT * 8) {
+        const int row = (int)threadIdx.x / tile.heads;
+        shared.seen[threadIdx.x] = row < tile.rows ? pos[row] + 1 : 0;
+    }
+    __syncthreads();
+    return s;
+}
+
+#endif
