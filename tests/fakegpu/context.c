@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "fake.h"
 
@@ -193,17 +192,4 @@ int fake_ctx_destroy(struct fake_ctx *ctx)
     if (script != NULL)
         script->close(script->ctx);
     return FAKE_OK;
-}
-
-int fake_ctx_sync(void)
-{
-    struct fake_ctx *ctx;
-    int r = fake_begin(&ctx, PLACE_WAIT, 0);
-    account_add(ACCOUNT_syncs, 1);
-    while (r == FAKE_OK && (r = fake_run_all(ctx)) == FAKE_NOT_READY) {
-        const struct timespec ms = {.tv_nsec = 1000000};
-        nanosleep(&ms, NULL);
-        r = FAKE_OK;
-    }
-    return r;
 }

@@ -140,7 +140,6 @@ int fake_begin_work(struct fake_ctx **ret, enum fake_place place, int64_t *ret_h
 void fake_lose(struct fake_ctx *ctx, const struct fault *fault);
 int fake_ctx_create(int device, struct fake_ctx **ret);
 int fake_ctx_destroy(struct fake_ctx *ctx);
-int fake_ctx_sync(void);
 
 // ---- memory.c ----
 

@@ -32,7 +32,7 @@ enum fake_place {
     PLACE_INSTANTIATE,
     PLACE_GRAPH, // its launch
     PLACE_COPY,
-    PLACE_WAIT, // any look at an event, and the wait for a context
+    PLACE_WAIT, // any look at an event, and frees, which wait
     PLACE_INFO, // readings of memory
 };
 

@@ -1,29 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """After READY nothing of Vulkan is allocated, created or grown, over a hundred requests of every
 shape; and the recorded lists of decode steps are submitted again, not recorded anew."""
-import random
-
-from faulty import DISCRETE, FaultyServer, Load, complete, need_vulkan
-from harness import case, check, main, parallel, same
+from faulty import DISCRETE, FaultyServer, need_vulkan
+from faulty_server import Load, a_hundred_requests, complete
+from harness import case, check, main, same
 
 # What would be an allocation or a growth. Nothing of it may move, up or down.
 STILL = ["instances_created", "devices_created", "memory_allocated", "memory_freed", "live_bytes",
          "buffers_created", "shader_modules_created", "pipelines_created", "pipeline_layouts_created",
          "pipeline_caches_created", "semaphores_created", "fences_created", "query_pools_created",
          "command_pools_created", "command_buffers_allocated", "command_buffers_freed", "maps"]
-
-
-def a_hundred_requests(server):
-    rng = random.Random(5)
-    words = "one two three four five six seven eight nine ten".split()
-
-    def one(_):
-        prompt = " ".join(rng.choices(words, k=rng.choice([1, 3, 17, 40])))
-        status, answer = complete(server, prompt, tokens=rng.choice([1, 2, 9]))
-        same((status, type(answer)), (200, str))
-
-    for n in (1, 3, 8) * 5 + (20, 20):
-        parallel(one, range(n))
 
 
 def nothing_grows(rules):

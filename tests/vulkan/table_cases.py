@@ -4,74 +4,17 @@ an outcome that is checked: the start fails with words that name what is wrong, 
 answered with the text of an undisturbed run. The table is printed at the end; README.md keeps it."""
 import time
 
-from faulty import DISCRETE, PROMPTS, FaultyServer, Load, complete, need_vulkan
+from faulty import DISCRETE, FaultyServer, need_vulkan
+from fault_table import FaultTable
+from faulty_server import PROMPTS, Load, complete
 from harness import case, check, main, same, wait_until
 
-ROWS = []
-WANT = []  # the texts of an undisturbed run
-
-
-def row(fault, place, outcome):
-    ROWS.append((fault, place, outcome))
-
-
-def want():
-    """The texts that every run must give: those of a server without the layer."""
-    if not WANT:
-        with FaultyServer(layers="") as server:
-            WANT.extend(Load(server).texts())
-        check(all(isinstance(text, str) and text for text in WANT), WANT)
-    return WANT
-
-
-def answered(server, load):
-    """All streams have the undisturbed text, and the server goes on."""
-    same(load.texts(), want())
-    same(complete(server, PROMPTS[0]), (200, want()[0]))
-    same(server.get("/health")[0], 200)
-    same(server.counters()["misuses"], 0)
+table = FaultTable(FaultyServer, undisturbed={"layers": ""},
+                   kinds=("instances", "devices", "buffers", "pipelines", "command_pools", "semaphores"))
+row, answered, start, serve = table.row, table.answered, table.start, table.serve
 
 
 # ---- at the start ----
-
-def refused(server, words):
-    """The start failed: returns its last line, which has all the words, and nothing was left behind."""
-    same(server.process.wait(30), 1)
-    last = server.text().strip().split("\n")[-1]
-    check(last.startswith("plimsoll serve: "), server.text())
-    for word in words:
-        check(word in last, f"no '{word}' in: {last}")
-    counters = server.counters()
-    same(counters["live_bytes"] + counters["memory_leaked"] + counters["misuses"], 0)
-    for kind in ("instances", "devices", "buffers", "pipelines", "command_pools", "semaphores"):
-        same((kind, counters[kind + "_destroyed"]), (kind, counters[kind + "_created"]))
-    return last.removeprefix("plimsoll serve: ")
-
-
-def start(fault, place, rules, *words, either=False):
-    """A start under rules: with words it must fail and say them, else serve the undisturbed texts. either:
-    it may do both; returns whether a rule struck."""
-    server = FaultyServer(rules=rules, wait=False)
-    try:
-        wait_until(lambda: server.process.poll() is not None or "READY: " in server.text(), "an outcome",
-                   240)
-        starts = "READY: " in server.text()
-        check(either or starts != bool(words), f"{rules}: {server.text()}")
-        struck = server.counters()["faults"] > 0
-        if not starts:
-            row(fault, place, "fails: " + refused(server, words))
-            return struck
-        server.wait()
-        check(either or struck, f"{rules}: nothing was struck")
-        answered(server, Load(server))
-        same(server.stop(), 0)
-        if struck:
-            row(fault, place, "starts; same texts")
-        return struck
-    finally:
-        server.stop()
-        server.close()
-
 
 @case
 def devices_that_can_not_be_used():
@@ -109,31 +52,13 @@ def each_allocation_of_the_start_fails_once():
     nth = 1
     while start("OUT_OF_DEVICE_MEMORY once", f"allocation {nth}",
                 f"{DISCRETE}; fail allocate oom-device nth={nth}", "m", either=True):
-        check(ROWS[-1][2].startswith("starts") or
-              any(word in ROWS[-1][2] for word in ("memory", "room", "the weights take")), ROWS[-1])
+        check(table.rows[-1][2].startswith("starts") or
+              any(word in table.rows[-1][2] for word in ("memory", "room", "the weights take")), table.rows[-1])
         nth += 1
     check(nth > 6, f"the start took {nth} allocations")
 
 
 # ---- while it serves ----
-
-def serve(fault, place, rules, *metrics, view="", args=()):
-    """A fault under four streams. Each metric must have risen; every text is the undisturbed one."""
-    with FaultyServer(*args, rules=view) as server:
-        before = [server.metric("plimsoll:" + name) for name in metrics]
-        struck = server.counters()["faults"]
-        load = Load(server)
-        server.say(rules)
-        answered(server, load)
-        check(server.counters()["faults"] > struck, f"{rules}: nothing was struck")
-        check(server.counters()["bad_rules"] == 0, server.text())
-        said = []
-        for name, old in zip(metrics, before):
-            new = server.metric("plimsoll:" + name) - old
-            check(new > 0, f"{rules}: {name} did not rise:\n{server.text()}")
-            said.append(f"{name.removesuffix('_total')} {new:.0f}")
-        row(fault, place, "all answered, same texts" + (": " + ", ".join(said) if said else ""))
-
 
 @case
 def a_submit_without_room():
@@ -236,16 +161,8 @@ def a_budget_that_drops():
             row(f"the budget lies: {lie}", "serving", "all answered, same texts")
 
 
-def show():
-    widths = [max(len(row[i]) for row in ROWS) for i in range(2)]
-    print("\n| fault | place | outcome |\n|---|---|---|")
-    for fault, place, outcome in ROWS:
-        print(f"| {fault:{widths[0]}} | {place:{widths[1]}} | {outcome} |")
-
-
 need_vulkan()
 try:
     main()
 finally:
-    if ROWS:
-        show()
+    table.show()

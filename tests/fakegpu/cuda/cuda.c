@@ -255,11 +255,6 @@ plm_cu_result cuCtxPopCurrent_v2(plm_cu_context *context)
     return PLM_CU_SUCCESS;
 }
 
-plm_cu_result cuCtxSynchronize(void)
-{
-    return LOCKED(fake_ctx_sync());
-}
-
 // ---- memory ----
 
 // Without the lock: it waits for no kernel.

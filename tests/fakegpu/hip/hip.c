@@ -212,11 +212,6 @@ plm_hip_result hipGetDevice(int *device)
     return PLM_HIP_SUCCESS;
 }
 
-plm_hip_result hipDeviceSynchronize(void)
-{
-    return LOCKED(fake_ctx_sync());
-}
-
 static int reset(void)
 {
     struct fake_ctx **ctx = &contexts[device_of_thread];

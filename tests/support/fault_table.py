@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fault table: the real server on a driver that fails on purpose, a fault at each place, and what
+became of it. Each row has an outcome that is checked: the start fails with words that name what is
+wrong, or every request is answered with the text of an undisturbed run."""
+from faulty_server import PROMPTS, Load, complete
+from harness import check, same, wait_until
+
+
+class FaultTable:
+    """server: a subclass of FaultyServer. undisturbed: its options for the run that all texts must equal.
+    kinds: of objects, which a start that fails must have destroyed: counters KIND_created, KIND_destroyed."""
+
+    def __init__(self, server, undisturbed=None, kinds=()):
+        self.server, self.undisturbed, self.kinds = server, undisturbed or {}, kinds
+        self.rows = []
+        self.texts = []
+
+    def row(self, fault, place, outcome):
+        self.rows.append((fault, place, outcome))
+
+    def want(self):
+        """The texts that every run must give."""
+        if not self.texts:
+            with self.server(**self.undisturbed) as server:
+                self.texts = Load(server).texts()
+            check(all(isinstance(text, str) and text for text in self.texts), self.texts)
+        return self.texts
+
+    def answered(self, server, load):
+        """All streams have the undisturbed text, and the server goes on."""
+        same(load.texts(), self.want())
+        same(complete(server, PROMPTS[0]), (200, self.want()[0]))
+        same(server.get("/health")[0], 200)
+        same(server.counters()["misuses"], 0)
+
+    def refused(self, server, words):
+        """The start failed: returns its last line, which has all the words, and nothing was left behind."""
+        same(server.process.wait(30), 1)
+        last = server.text().strip().split("\n")[-1]
+        check(last.startswith("plimsoll serve: "), server.text())
+        for word in words:
+            check(word in last, f"no '{word}' in: {last}")
+        counters = server.counters()
+        same((counters["live_bytes"], counters["memory_leaked"], counters["misuses"]), (0, 0, 0))
+        for kind in self.kinds:
+            same((kind, counters[kind + "_destroyed"]), (kind, counters[kind + "_created"]))
+        return last.removeprefix("plimsoll serve: ")
+
+    def start(self, fault, place, rules, *words, either=False):
+        """A start under rules: with words it must fail and say them, else serve the undisturbed texts.
+        either: it may do both; returns whether a rule struck."""
+        server = self.server(rules=rules, wait=False)
+        try:
+            wait_until(lambda: server.process.poll() is not None or "READY: " in server.text(), "an outcome",
+                       240)
+            starts = "READY: " in server.text()
+            check(either or starts != bool(words), f"{rules}: {server.text()}")
+            struck = server.counters()["faults"] > 0
+            if not starts:
+                self.row(fault, place, "fails: " + self.refused(server, words))
+                return struck
+            server.wait()
+            check(either or struck, f"{rules}: nothing was struck")
+            self.answered(server, Load(server))
+            same(server.stop(), 0)
+            if struck:
+                self.row(fault, place, "starts; same texts")
+            return struck
+        finally:
+            server.stop()
+            server.close()
+
+    def serve(self, fault, place, rules, *metrics, view="", args=()):
+        """A fault under four streams. Each metric must have risen; every text is the undisturbed one."""
+        with self.server(*args, rules=view) as server:
+            before = [server.metric("plimsoll:" + name) for name in metrics]
+            struck = server.counters()["faults"]
+            load = Load(server)
+            server.say(rules)
+            self.answered(server, load)
+            check(server.counters()["faults"] > struck, f"{rules}: nothing was struck")
+            check(server.counters()["bad_rules"] == 0, server.text())
+            said = []
+            for name, old in zip(metrics, before):
+                new = server.metric("plimsoll:" + name) - old
+                check(new > 0, f"{rules}: {name} did not rise:\n{server.text()}")
+                said.append(f"{name.removesuffix('_total')} {new:.0f}")
+            self.row(fault, place, "all answered, same texts" + (": " + ", ".join(said) if said else ""))
+
+    def show(self):
+        if not self.rows:
+            return
+        widths = [max(len(row[i]) for row in self.rows) for i in range(2)]
+        print("\n| fault | place | outcome |\n|---|---|---|")
+        for fault, place, outcome in self.rows:
+            print(f"| {fault:{widths[0]}} | {place:{widths[1]}} | {outcome} |")
