@@ -181,7 +181,10 @@ int plm_cuda_load(struct plm_host *host, struct plm_gpu_library **ret, struct pl
     lib->handle = open_first(&name, why, sizeof(why));
     int rc = lib->handle != NULL
                  ? start(lib, name, err)
-                 : plm_fail(err, PLM_ERR_NOT_FOUND, "cuda: no NVIDIA driver: %s", why);
+                 : plm_fail(err, PLM_ERR_NOT_FOUND,
+                            "cuda: no NVIDIA driver, 580 or later, of which libcuda.so.1 is part: "
+                            "%s",
+                            why);
     if (rc != PLM_OK) {
         plm_cuda_unload(host, lib);
         return rc;

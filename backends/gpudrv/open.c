@@ -9,9 +9,6 @@
 #define ALIGN 256u
 // More than any plan cuts; drivers have no limit of their own.
 #define MAX_SLABS 65536u
-// Rows that share one read of a weight without a tile: products over up to so many are one family
-// of kernels (kernels/kernels.def).
-#define FEW_ROWS 64u
 
 // ---- capabilities ----
 
@@ -35,7 +32,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->max_slabs = MAX_SLABS;
     caps->align_bytes = ALIGN;
     caps->prefers = plm_gpu_kernels_ops() & PLM_GPU_PREFERS;
-    caps->few_rows = FEW_ROWS;
+    caps->few_rows = PLM_CUDA_FEW_ROWS;
 }
 
 // ---- open and close ----

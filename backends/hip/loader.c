@@ -147,8 +147,10 @@ int plm_hip_load(struct plm_host *host, struct plm_gpu_library **ret, struct plm
     if (lib == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "hip: no host memory for the driver");
     lib->handle = open_first(&name, why, sizeof(why));
-    int rc = lib->handle != NULL ? start(lib, name, err)
-                                 : plm_fail(err, PLM_ERR_NOT_FOUND, "hip: no HIP runtime: %s", why);
+    int rc = lib->handle != NULL
+                 ? start(lib, name, err)
+                 : plm_fail(err, PLM_ERR_NOT_FOUND,
+                            "hip: no HIP runtime (ROCm; Debian package: libamdhip64-5): %s", why);
     if (rc != PLM_OK) {
         plm_hip_unload(host, lib);
         return rc;

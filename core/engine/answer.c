@@ -46,11 +46,22 @@ const char *plim_version(void)
     return STR(PLIM_VERSION_MAJOR) "." STR(PLIM_VERSION_MINOR) "." STR(PLIM_VERSION_PATCH);
 }
 
-#ifdef PLM_BACKEND_VULKAN
-#define BACKENDS "cpu, sim, vulkan"
+#ifdef PLM_BACKEND_CUDA
+#define CUDA ", cuda"
 #else
-#define BACKENDS "cpu, sim"
+#define CUDA ""
 #endif
+#ifdef PLM_BACKEND_HIP
+#define HIP ", hip"
+#else
+#define HIP ""
+#endif
+#ifdef PLM_BACKEND_VULKAN
+#define VULKAN ", vulkan"
+#else
+#define VULKAN ""
+#endif
+#define BACKENDS "cpu, sim" CUDA HIP VULKAN
 
 const char *plim_build_info(void)
 {

@@ -13,13 +13,13 @@
 // Slabs of the kinds whose driver has no limit of its own: the default of the simulated device.
 #define MANY_SLABS 65536u
 
-// Measured: a context takes 526 MiB; use moves in 2 MiB; all but 2.2 MiB can be had, which is 4 in
-// granules.
+// Measured: a context takes 526 MiB, which the driver does not say itself; use moves in 2 MiB; all
+// but 2.2 MiB can be had, which is 4 in granules.
 #define CUDA_CAPS                                                                                  \
     {                                                                                              \
-        .commit = PLM_COMMIT_HARD, .reports_process_use = true, .granularity_bytes = 2 * MIB,      \
-        .context_bytes = 526 * MIB, .withheld_bytes = 4 * MIB, .max_slabs = MANY_SLABS,            \
-        .align_bytes = 256, .prefers = PLM_GPU_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS              \
+        .commit = PLM_COMMIT_HARD, .granularity_bytes = 2 * MIB, .context_bytes = 526 * MIB,       \
+        .withheld_bytes = 4 * MIB, .max_slabs = MANY_SLABS, .align_bytes = 256,                    \
+        .prefers = PLM_GPU_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS                                  \
     }
 
 // What the driver of each kind takes and how it gives memory. Figures that were measured: NVIDIA
