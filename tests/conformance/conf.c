@@ -11,6 +11,17 @@
 #include "backends/panel/layout.h"
 #include "backends/panel/pack.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define CONF_ASAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CONF_ASAN
+#endif
+#endif
+#ifdef CONF_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
 #define GUARD_BYTES 256u
 #define GUARD       0x5au
 #define POISON      0xffu // as float32 and float16 a NaN, as an address out of range
@@ -253,6 +264,23 @@ void conf_bind(struct conf_case *c, void *ret_args)
                 ((uint64_t *)(void *)c->buf[i].data)[k] +=
                     (uint64_t)(uintptr_t)c->buf[c->buf[i].reloc].data;
     }
+}
+
+void conf_forbid_guards(const struct conf_case *c, bool forbid)
+{
+#ifdef CONF_ASAN
+    for (int i = 0; i < c->n_bufs; i++) {
+        uint8_t *const at[2] = {c->buf[i].block, c->buf[i].data + c->buf[i].bytes};
+        for (int k = 0; k < 2; k++)
+            if (forbid)
+                __asan_poison_memory_region(at[k], GUARD_BYTES);
+            else
+                __asan_unpoison_memory_region(at[k], GUARD_BYTES);
+    }
+#else
+    (void)c;
+    (void)forbid;
+#endif
 }
 
 static bool guards_hold(const struct conf_case *c, const char *who)

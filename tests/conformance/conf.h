@@ -101,6 +101,8 @@ void conf_reset(struct conf_case *c); // puts the buffers back to their state be
 // Arguments with the addresses of the buffers in this process, which are put into the buffers of
 // addresses, too.
 void conf_bind(struct conf_case *c, void *ret_args);
+// Builds with the address sanitizer only: whether to touch the guards around buffers is an error.
+void conf_forbid_guards(const struct conf_case *c, bool forbid);
 void conf_end(struct conf_case *c);
 uint32_t conf_units(enum plm_op op, const void *args);
 double conf_tolerance(enum plm_op op);

@@ -58,11 +58,12 @@ static int run_kernel(const struct simt *simt, const struct conf_case *c, const 
     launch.grid[0] = (uint32_t)grid.x;
     launch.grid[1] = (uint32_t)grid.y;
     launch.grid[2] = (uint32_t)grid.z;
-    if (simt_run(&launch, error) != 0) {
+    conf_forbid_guards(c, true);
+    const int r = simt_run(&launch, error);
+    conf_forbid_guards(c, false);
+    if (r != 0)
         printf("FAIL %s: %s\n", c->label, error);
-        return 1;
-    }
-    return 0;
+    return r;
 }
 
 // Copies what the case's outputs hold: one after the other, or back.

@@ -104,11 +104,17 @@ bool simt_fiber_init(struct simt_fiber *f)
     return mprotect(p, guard, PROT_NONE) == 0;
 }
 
-void simt_fiber_begin(struct simt_fiber *f, void (*entry)(void))
+void simt_fiber_clean(struct simt_fiber *f)
 {
 #ifdef SIMT_ASAN
-    __asan_unpoison_memory_region(f->stack, f->bytes); // of a fiber that was given up midway
+    __asan_unpoison_memory_region(f->stack, f->bytes);
+#else
+    (void)f;
 #endif
+}
+
+void simt_fiber_begin(struct simt_fiber *f, void (*entry)(void))
+{
     void **sp = (void **)((char *)f->stack + f->bytes) - SAVED_WORDS;
     memset(sp, 0, SAVED_WORDS * sizeof *sp);
     const uintptr_t at = (uintptr_t)entry;

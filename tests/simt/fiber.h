@@ -15,6 +15,8 @@ struct simt_fiber {
 
 // Gives a fiber its stack, with a guard page below. False: no memory.
 bool simt_fiber_init(struct simt_fiber *f);
+// Forgets what a fiber that was given up midway had on its stack.
+void simt_fiber_clean(struct simt_fiber *f);
 // The next switch to it begins `entry`, which never returns.
 void simt_fiber_begin(struct simt_fiber *f, void (*entry)(void));
 // What `entry` calls first: tells the sanitizer that the switch from `from` is done.

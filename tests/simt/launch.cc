@@ -477,6 +477,8 @@ int simt_run(const struct simt_launch *launch, char ret_error[SIMT_ERROR_BYTES])
     if (set_out(launch))
         run_blocks(launch);
     free(s.kept);
+    for (uint32_t i = 0; s.failed && i < s.made; i++)
+        simt_fiber_clean(&s.thread[i].fiber);
     const int r = s.failed;
     pthread_mutex_unlock(&one_at_a_time);
     return r;
