@@ -76,8 +76,9 @@ int conf_target_open(const char *name, struct conf_target *ret);
 int conf_target_close(struct conf_target *t);
 int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret);
 int conf_simt_open(const char *options, struct conf_target *ret);
-// Loads a library with kernels that take the place of those of the same names. 0 or 1.
-int conf_simt_load(const char *file);
+// Loads a library with kernels that take the place of those of the same names. The bits of the ops
+// that they run; 0: it has none, or cannot be loaded.
+uint64_t conf_simt_load(const char *file);
 
 // Iterations of all loops of one invocation of the op's shaders, at most, and what llvmpipe allows.
 #define CONF_LOOPS_MAX 65535u

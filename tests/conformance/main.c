@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // conformance TARGET [--cases N] [--seed S] [--quants FOLDER] [--ops NAME,NAME] [--kernels FILE]
-// Runs every op, or those named, on the target against the reference. --kernels: a library whose
-// kernels take the place of those of the same names (simt). Exit 0, 1, or 77 where the target does
-// not exist on this machine.
+// Runs every op, or those named, on the target against the reference. --kernels: those
+// that a library has kernels for, which take the place of the kernels of the same names (simt).
+// Exit 0, 1, or 77 where the target does not exist on this machine.
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,7 +147,7 @@ static bool parse_option(struct options *o, const char *name, const char *value)
         o->ops = parse_ops(value);
 #ifdef CONF_SIMT
     else if (strcmp(name, "--kernels") == 0)
-        return conf_simt_load(value) == 0;
+        o->ops = conf_simt_load(value);
 #endif
     else
         return false;

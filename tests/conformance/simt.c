@@ -135,10 +135,18 @@ int conf_simt_open(const char *options, struct conf_target *ret)
     return 0;
 }
 
-int conf_simt_load(const char *file)
+uint64_t conf_simt_load(const char *file)
 {
-    if (dlopen(file, RTLD_NOW | RTLD_LOCAL) != NULL)
+    const struct simt_kernel *before[PLM_GPU_KERNELS];
+    uint64_t ops = 0;
+    for (int i = 0; i < PLM_GPU_KERNELS; i++)
+        before[i] = simt_find(plm_gpu_kernels[i].symbol);
+    if (dlopen(file, RTLD_NOW | RTLD_LOCAL) == NULL) {
+        printf("conformance: %s\n", dlerror());
         return 0;
-    printf("conformance: %s\n", dlerror());
-    return 1;
+    }
+    for (int i = 0; i < PLM_GPU_KERNELS; i++)
+        if (simt_find(plm_gpu_kernels[i].symbol) != before[i])
+            ops |= 1ull << plm_gpu_kernels[i].op;
+    return ops;
 }
