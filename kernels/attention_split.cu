@@ -8,9 +8,9 @@ PLM_ATTN_TEMPLATE
 PLM_FN void run(const plm_attention_split_args &a, plm_attn_shared<ELEM, D, NT, SLOTS> &shared)
 {
     const uint32_t tiles = a.kv_heads * plm_attn_parts(a.heads / a.kv_heads, NT * 8);
-    const uint32_t split = blockIdx.x / tiles % a.splits;
+    const uint32_t split = blockIdx.y;
     plm_attn_tile tile = plm_attn_heads<NT>(a.heads, a.kv_heads, blockIdx.x % tiles);
-    tile.row = blockIdx.x / tiles / a.splits;
+    tile.row = blockIdx.x / tiles;
     tile.rows = 1;
     plm_release();
     plm_await();
