@@ -23,7 +23,9 @@ static const struct plm_opt engine_table[] = {
             "device to run on (default cpu; see plimsoll devices);\n"
             "vulkan:WHICH,KEY=VALUE,... takes an index, part of a name or\n"
             "a UUID, and math=f32|f16, dot=on|off, coopmat=on|off,\n"
-            "kernels=auto|gpu, host_visible=on|off, submit_ms=N, cache=FILE",
+            "kernels=auto|gpu, host_visible=on|off, submit_ms=N, cache=FILE;\n"
+            "cuda:WHICH,... and hip:WHICH,... take graphs=on|off,\n"
+            "early=on|off, elastic=on|off, spill=on|off",
             PLM_OPT_STRING, IN_OPTS(device)),
     PLM_OPT_IN("-t, --threads", "N", "CPU threads (default: one per usable core)", PLM_OPT_U32,
                IN_OPTS(threads), 1, THREADS_MAX),

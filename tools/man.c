@@ -42,7 +42,8 @@ static const char end[] =
     "plimsoll run \\-m model.gguf \\-p \"Name three rivers.\" \\-\\-temp 0\n"
     "plimsoll plan \\-m model.gguf \\-\\-memory\\-limit 2GiB \\-np 4\n"
     "plimsoll bench \\-m model.gguf \\-\\-json\n"
-    "plimsoll bench \\-\\-explain \\-m model.gguf \\-\\-device vulkan \\-c 8192\n"
+    "plimsoll serve \\-m model.gguf \\-\\-device cuda:0\n"
+    "plimsoll bench \\-\\-explain \\-m model.gguf \\-\\-device cuda \\-c 8192\n"
     ".fi\n";
 
 void plm_man_begin(void)
