@@ -125,6 +125,8 @@ int plm_gpu_capture(struct plm_backend_device *dev)
 {
     struct plm_gpu_graphs *graphs = dev->graphs;
     uint64_t before;
+    if (atomic_load(&dev->lost))
+        return PLM_ERR_LOST;
     if (dev->list->n == 0 || find(dev) != NULL)
         return PLM_OK;
     if (graphs->n == PLM_GPU_GRAPHS_MAX)
@@ -134,10 +136,12 @@ int plm_gpu_capture(struct plm_backend_device *dev)
         return rc;
     struct graph *g = &graphs->at[graphs->n];
     rc = make(dev, g);
-    if (rc == PLM_OK)
+    if (rc == PLM_OK) {
         graphs->n++;
-    else
+        dev->counters.captured++;
+    } else {
         graph_free(dev, g);
+    }
     plm_gpu_leave(dev, before);
     return rc;
 }

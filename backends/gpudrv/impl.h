@@ -105,6 +105,7 @@ struct plm_gpu_choices {
 
 // What the lists did, for tests.
 struct plm_gpu_counters {
+    uint64_t captured; // graphs
     uint64_t replayed; // submits of a list as a graph
     uint64_t set;      // kernels of graphs whose arguments were changed for it
     uint64_t launched; // kernels that were launched one by one

@@ -12,7 +12,9 @@ static const char *const range_names[] = {"one", "few", "batch", "many"};
 
 static uint64_t range_of(uint32_t rows)
 {
-    return rows <= 1 ? ROWS_ONE : rows <= 8 ? ROWS_FEW : rows <= 64 ? ROWS_BATCH : ROWS_MANY;
+    if (rows <= PLM_GPU_FEW_ROWS)
+        return rows <= 1 ? ROWS_ONE : ROWS_FEW;
+    return rows <= PLM_CUDA_FEW_ROWS ? ROWS_BATCH : ROWS_MANY;
 }
 
 // What a choice holds for.
