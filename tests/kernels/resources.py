@@ -19,6 +19,7 @@ import subprocess
 import sys
 
 SHARED_BYTES = 48 * 1024  # of a block, static: what every card since sm_80 and gfx906 has
+RESERVED_BYTES = 1024     # sm_90 and later: what the system keeps before them, not counted as theirs
 
 
 @dataclasses.dataclass
@@ -114,9 +115,9 @@ def read_cubin(arch, blob):
             if k is not None:  # else a function that a kernel calls
                 k.registers, k.local = (n, k.local) if what == REGISTERS else (k.registers, n)
     shared = {name.removeprefix(".nv.shared."): size for name, _, size, _ in elf.sections(".nv.shared.")}
-    kept = shared.pop("reserved.0", 0)  # by the system, at the begin of every block's since sm_90
+    reserved = RESERVED_BYTES if shared.pop("reserved.0", None) is not None else 0
     for name, size in shared.items():
-        kernels[name].shared = size - kept
+        kernels[name].shared = size - reserved
     return list(kernels.values())
 
 
