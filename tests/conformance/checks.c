@@ -317,25 +317,33 @@ int conf_doubles(struct conf_rng *rng, int rounds)
     return failures;
 }
 
-// Rows [0, rows) of one product together against each row alone.
-static bool rows_agree(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
+// What a row has of a buffer.
+struct row_part {
+    size_t field;
+    uint64_t bytes;
+};
+
+// The rows of a case together against each row alone. The last of the parts is the result.
+static bool rows_agree(struct conf_target *t, struct conf_case *c, size_t rows_field,
+                       const struct row_part *parts, int n, struct conf_rng *rng)
 {
-    struct plm_matmul_args a;
-    memcpy(&a, c->args, sizeof a);
-    struct conf_buf *x = conf_at(c, offsetof(struct plm_matmul_args, x));
-    struct conf_buf *dst = conf_at(c, offsetof(struct plm_matmul_args, dst));
-    uint64_t x_bytes = PLM_ACT_ROW_BYTES(a.act, a.n_in), row = (uint64_t)a.ld_dst * 4;
+    const uint32_t one = 1;
+    const struct row_part *out = &parts[n - 1];
+    const struct conf_buf *dst = conf_at(c, out->field);
+    uint32_t rows;
     uint8_t *all = malloc(dst->bytes);
     bool ok = all != NULL && t->run(t, c, rng) == 0;
     if (ok)
         memcpy(all, dst->data, dst->bytes);
-    uint32_t rows = a.rows;
-    a.rows = 1;
-    memcpy(c->args, &a, sizeof a);
+    memcpy(&rows, c->args + rows_field, 4);
+    memcpy(c->args + rows_field, &one, 4);
     for (uint32_t r = 0; ok && r < rows; r++) {
-        memcpy(x->data, x->initial + r * x_bytes, x_bytes);
-        memcpy(dst->data, dst->initial + r * row, row);
-        ok = t->run(t, c, rng) == 0 && memcmp(dst->data, all + r * row, row) == 0;
+        conf_reset(c);
+        for (int i = 0; i < n; i++) {
+            const struct conf_buf *b = conf_at(c, parts[i].field);
+            memcpy(b->data, b->initial + r * parts[i].bytes, parts[i].bytes);
+        }
+        ok = t->run(t, c, rng) == 0 && memcmp(dst->data, all + r * out->bytes, out->bytes) == 0;
         if (!ok)
             printf("FAIL %s: row %u of %u alone differs on %s\n", c->label, r, rows, t->name);
     }
@@ -343,13 +351,34 @@ static bool rows_agree(struct conf_target *t, struct conf_case *c, struct conf_r
     return ok;
 }
 
-int conf_rows(struct conf_target *t, struct conf_rng *rng)
+#define FIELD(op, name) offsetof(struct plm_##op##_args, name)
+
+static bool product_rows_agree(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
 {
+    const struct plm_matmul_args *a = (const void *)c->args;
+    const struct row_part parts[] = {{FIELD(matmul, x), PLM_ACT_ROW_BYTES(a->act, a->n_in)},
+                                     {FIELD(matmul, dst), (uint64_t)a->ld_dst * 4}};
+    return rows_agree(t, c, FIELD(matmul, rows), parts, 2, rng);
+}
+
+static bool attention_rows_agree(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
+{
+    const struct plm_attention_args *a = (const void *)c->args;
+    const struct row_part parts[] = {{FIELD(attention, pos), 4},
+                                     {FIELD(attention, seq), 4},
+                                     {FIELD(attention, q), (uint64_t)a->ld_q * 4},
+                                     {FIELD(attention, dst), (uint64_t)a->heads * a->head_dim * 4}};
+    return rows_agree(t, c, FIELD(attention, rows), parts, 4, rng);
+}
+
+int conf_rows(struct conf_target *t, enum plm_op op, struct conf_rng *rng)
+{
+    const bool product = op == PLM_OP_MATMUL;
     int failures = 0;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < (product ? 60 : 15); i++) {
         struct conf_case c;
-        conf_make(&c, PLM_OP_MATMUL, rng);
-        failures += !rows_agree(t, &c, rng);
+        conf_make(&c, op, rng);
+        failures += !(product ? product_rows_agree(t, &c, rng) : attention_rows_agree(t, &c, rng));
         conf_end(&c);
     }
     return failures;

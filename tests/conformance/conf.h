@@ -121,8 +121,8 @@ bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng
 void conf_make(struct conf_case *c, enum plm_op op, struct conf_rng *rng);
 // Reference against double precision; number of failures.
 int conf_doubles(struct conf_rng *rng, int rounds);
-// Rows of a product alone and together; number of failures.
-int conf_rows(struct conf_target *t, struct conf_rng *rng);
+// Rows of matmul or attention alone and together; number of failures.
+int conf_rows(struct conf_target *t, enum plm_op op, struct conf_rng *rng);
 // An optional op against the chain it stands for: qkv, glu or attention_split. Number of failures.
 int conf_fused(struct conf_target *t, enum plm_op op, struct conf_rng *rng);
 // Variants that the target's backend offers for a product give the same bits; number of failures.

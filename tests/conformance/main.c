@@ -60,7 +60,7 @@ static int run_pairs(struct conf_target *t, uint64_t ops, struct conf_rng *rng)
     const uint64_t fill = BIT(FILL) | BIT(VERIFY);
     int failures = 0;
     if (ops & BIT(MATMUL))
-        failures += conf_rows(t, rng);
+        failures += conf_rows(t, PLM_OP_MATMUL, rng);
     if ((ops & fill) == fill)
         failures += conf_fill(t, rng);
     if ((ops & qkv) == qkv)
@@ -71,6 +71,8 @@ static int run_pairs(struct conf_target *t, uint64_t ops, struct conf_rng *rng)
         failures += conf_fused(t, PLM_OP_ATTENTION_SPLIT, rng);
     if (ops & BIT(MATMUL))
         failures += conf_variants(t, rng);
+    if (ops & BIT(ATTENTION))
+        failures += conf_rows(t, PLM_OP_ATTENTION, rng);
     return failures;
 }
 

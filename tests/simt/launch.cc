@@ -131,6 +131,12 @@ void simt_fail(const char *format, ...)
         simt_fiber_switch(&now()->fiber, &s.main, true);
 }
 
+static bool same_place(const struct wait_at &a, const struct wait_at &b)
+{
+    return a.line == b.line && (a.what == b.what || strcmp(a.what, b.what) == 0) &&
+           (a.file == b.file || strcmp(a.file, b.file) == 0);
+}
+
 // Where the threads of the block are, none of which can go on.
 static void report_deadlock(void)
 {
@@ -142,8 +148,7 @@ static void report_deadlock(void)
         uint32_t same = 0, first = s.threads;
         ended += s.thread[i].ended;
         for (uint32_t j = 0; at.what != nullptr && j < s.threads; j++)
-            if (s.thread[j].at.what == at.what && s.thread[j].at.line == at.line &&
-                s.thread[j].at.file == at.file) {
+            if (s.thread[j].at.what != nullptr && same_place(s.thread[j].at, at)) {
                 same++;
                 first = j < first ? j : first;
             }
@@ -181,10 +186,10 @@ static void yield(void)
 // Threads [first, first + n) have met: at the same place?
 static void check_same_place(uint32_t first, uint32_t n)
 {
-    const struct wait_at a = s.thread[first].at;
+    const struct wait_at &a = s.thread[first].at;
     for (uint32_t i = first + 1; i < first + n; i++) {
-        const struct wait_at b = s.thread[i].at;
-        if (a.line != b.line || strcmp(a.what, b.what) != 0 || strcmp(a.file, b.file) != 0)
+        const struct wait_at &b = s.thread[i].at;
+        if (!same_place(a, b))
             simt_fail("thread %u is in %s at %s:%d, thread %u in %s at %s:%d", first, a.what,
                       a.file, a.line, i, b.what, b.file, b.line);
     }
