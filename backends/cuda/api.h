@@ -2,7 +2,7 @@
 // What we use of NVIDIA's driver API, in our own declarations, so that building needs no toolkit:
 // types, constants and entry points as libcuda.so.1 has them (its ABI). Handles are pointers to the
 // driver's own incomplete structs, enumerations are unsigned int. tests/unit/test_cuda_api.c
-// compares all of it with cuda.h at compile time where that is installed.
+// compares all of it with cuda.h and cudaTypedefs.h at compile time where that is installed.
 #ifndef PLM_CUDA_API_H
 #define PLM_CUDA_API_H
 

@@ -45,14 +45,13 @@ void plm_gpu_leave(struct plm_backend_device *dev, uint64_t before)
 
 // ---- the timeline ----
 
-// A wait asks again and again for so long before it sleeps between questions: most steps end soon
-// after they are waited for, since the host prepares the next one meanwhile.
-#define POLL_NS INT64_C(200000)
+// A wait asks again and again for so long before it sleeps between questions: steps of decode are
+// shorter, and a sleep ends 50 us late (the slack of Linux's timers), which is 2 % of one.
+#define POLL_NS INT64_C(5000000)
 // Then it sleeps for a part of what it has waited, so that it sees the end late by that part at
 // most. No driver waits for an event with a limit of time, and without one a card that hangs would
 // hang the engine.
-#define SLEEP_PART   32
-#define SLEEP_NS_MIN INT64_C(20000)
+#define SLEEP_PART   64
 #define SLEEP_NS_MAX INT64_C(2000000)
 // Longer than any step or copy that is still wanted; a device that needs more hangs.
 #define FINISH_NS INT64_C(10000000000)
@@ -73,7 +72,7 @@ int plm_gpu_wait_event(struct plm_backend_device *dev, void *event, int64_t time
             return rc;
         if (waited < POLL_NS)
             continue;
-        const int64_t nap = plm_clamp_i64(waited / SLEEP_PART, SLEEP_NS_MIN, SLEEP_NS_MAX);
+        const int64_t nap = plm_min_i64(waited / SLEEP_PART, SLEEP_NS_MAX);
         dev->clock->sleep_ns(dev->clock->ctx, plm_min_i64(nap, limit - waited));
     }
 }

@@ -123,8 +123,10 @@ int plm_gpu_submit(struct plm_backend_device *dev, uint64_t *ret_value)
         return rc;
     if (list->done > 0 || !plm_gpu_replay(dev, &rc))
         rc = launch_each(dev);
-    if (rc == PLM_OK)
+    if (rc == PLM_OK) {
+        list->done = list->n;
         rc = plm_gpu_advance(dev);
+    }
     plm_gpu_leave(dev, before);
     if (rc != PLM_OK)
         return rc;

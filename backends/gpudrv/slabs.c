@@ -59,7 +59,7 @@ static int take_device(struct plm_backend_device *dev, enum plm_slab_kind kind, 
                        struct plm_gpu_slab *slab)
 {
     slab->taken = plm_round_up(bytes, dev->caps.granularity_bytes);
-    if (dev->card.unified) {
+    if (dev->card.unified) { // drivers take the host's pages at once, and ask no limit
         int rc = plm_hostmem_judge(&dev->machine, slab->taken);
         if (rc != PLM_OK)
             return rc;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// backends/cuda/api.h against cuda.h: nothing runs, it compiles or it does not.
-#include <cuda.h>
+// backends/cuda/api.h against cuda.h and cudaTypedefs.h: it compiles or it does not.
+#include <cudaTypedefs.h>
+
+#include <stdbool.h>
 
 #include "backends/cuda/api.h"
-
-// The context that every driver has; cuda.h of version 13 calls a later one by the plain name and
-// keeps this prototype for itself.
-CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
 
 #define SAME(ours, theirs)                                                                         \
     _Static_assert(sizeof(ours) == sizeof(theirs) && _Alignof(ours) == _Alignof(theirs), #theirs)
@@ -43,7 +41,8 @@ PLM_CU_RESULTS(X)
 PLM_CU_CONSTANTS(X)
 #undef X
 
-// Entry points: the same parameters once our names of types stand for theirs.
+// Entry points: the parameters that they have since the version that we ask for, once our names of
+// types stand for theirs.
 #define plm_cu_device        CUdevice
 #define plm_cu_ptr           CUdeviceptr
 #define plm_cu_memory        CUmemGenericAllocationHandle
@@ -54,14 +53,17 @@ PLM_CU_CONSTANTS(X)
 #define plm_cu_kernel_node   CUDA_KERNEL_NODE_PARAMS
 #define plm_cu_graph_edge    CUgraphEdgeData
 #define X(name, suffix, since, params)                                                             \
-    _Static_assert(                                                                                \
-        __builtin_types_compatible_p(__typeof__(&cu##name##suffix), plm_cu_result(*) params),      \
-        #name);
+    _Static_assert(__builtin_types_compatible_p(PFN_cu##name##_v##since, plm_cu_result(*) params), \
+                   #name);
 PLM_CU_REQUIRED(X)
 PLM_CU_OPTIONAL(X)
 #undef X
 
 int main(void)
 {
-    return 0;
+    // Addresses are no constants for the compiler.
+    const bool same = PLM_CU_EXTRA_END == CU_LAUNCH_PARAM_END &&
+                      PLM_CU_EXTRA_POINTER == CU_LAUNCH_PARAM_BUFFER_POINTER &&
+                      PLM_CU_EXTRA_SIZE == CU_LAUNCH_PARAM_BUFFER_SIZE;
+    return same ? 0 : 1;
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// backends/hip/api.h against hip_runtime_api.h: nothing runs, it compiles or it does not.
+// backends/hip/api.h against hip_runtime_api.h: it compiles or it does not.
 #define __HIP_PLATFORM_AMD__
 #include <hip/hip_runtime_api.h>
+
+#include <stdbool.h>
 
 #include "backends/hip/api.h"
 
@@ -31,5 +33,9 @@ PLM_HIP_LATER(X)
 
 int main(void)
 {
-    return 0;
+    // Addresses are no constants for the compiler.
+    const bool same = PLM_HIP_EXTRA_END == HIP_LAUNCH_PARAM_END &&
+                      PLM_HIP_EXTRA_POINTER == HIP_LAUNCH_PARAM_BUFFER_POINTER &&
+                      PLM_HIP_EXTRA_SIZE == HIP_LAUNCH_PARAM_BUFFER_SIZE;
+    return same ? 0 : 1;
 }
