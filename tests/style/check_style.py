@@ -140,7 +140,7 @@ def main():
         path
         for folder in ("core", "backends", "kernels", "shaders", "tools", "examples", "tests")
         for path in sorted((root / folder).rglob("*"))
-        if path.suffix in (".c", ".h", ".def", ".cu", ".cuh", ".cpp", ".cc", ".comp", ".glsl") and path.is_file()
+        if path.suffix in (".c", ".h", ".def", ".cu", ".cuh", ".cc", ".comp", ".glsl") and path.is_file()
     ]
     for path in files:
         name = path.relative_to(root).as_posix()

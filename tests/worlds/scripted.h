@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A world's device behind a real backend: the Vulkan backend runs on the fault layer's null mode
-// (tests/support/null_script.h), which asks the simulated device. So memory, budgets, failures and losses
-// are the world's, and all host code of the backend is its own. Weights are not read, as there are
-// no bytes. One at a time and process.
+// (tests/support/null_script.h), which asks the simulated device. So memory, budgets, failures and
+// losses are the world's, and all host code of the backend is its own. Weights are not read, as
+// there are no bytes. One at a time and process.
 #ifndef PLM_TESTS_WORLDS_SCRIPTED_H
 #define PLM_TESTS_WORLDS_SCRIPTED_H
 
