@@ -100,7 +100,8 @@ struct plm_gpu_driver {
     plm_gpu_r (*memory_info)(struct plm_gpu_library *lib, uint64_t *ret_free, uint64_t *ret_total);
     plm_gpu_r (*memory_alloc)(struct plm_gpu_library *lib, uint64_t bytes, uint64_t *ret_addr);
     plm_gpu_r (*memory_free)(struct plm_gpu_library *lib, uint64_t addr);
-    // bytes: whole steps of granularity. On failure nothing is left.
+    // Where card.virtual_memory, else NULL. bytes: whole steps of granularity. On failure nothing
+    // is left.
     plm_gpu_r (*map_granularity)(struct plm_gpu_library *lib, uint32_t card, uint64_t *ret);
     plm_gpu_r (*map)(struct plm_gpu_library *lib, uint32_t card, uint64_t bytes,
                      struct plm_gpu_mapping *ret);
@@ -137,10 +138,11 @@ struct plm_gpu_driver {
     plm_gpu_r (*launch)(struct plm_gpu_library *lib, void *stream, bool early,
                         const struct plm_gpu_launch *launch);
 
-    // Graphs: launches between begin and end are captured, not run. After each one, capture_node
-    // gives its node (NULL where !card.graphs_settable). end ends the capture whatever went wrong
-    // and stores NULL where there is no graph. graph_make takes all memory that replays need and
-    // leaves the graph to be destroyed.
+    // Graphs, where card.graphs: launches between begin and end are captured, not run. end ends the
+    // capture whatever went wrong and stores NULL where there is no graph. graph_make takes all
+    // memory that replays need and leaves the graph to be destroyed. Where card.graphs_settable,
+    // else NULL: capture_node, after a launch, gives its node; graph_set changes what that runs in
+    // replays to come.
     plm_gpu_r (*capture_begin)(struct plm_gpu_library *lib, void *stream);
     plm_gpu_r (*capture_node)(struct plm_gpu_library *lib, void *stream, void **ret);
     plm_gpu_r (*capture_end)(struct plm_gpu_library *lib, void *stream, void **ret_graph);

@@ -12,7 +12,7 @@
 struct graph {
     uint32_t n;
     struct plm_gpu_dispatch *dispatches; // as the graph would run them now
-    void **nodes;                        // of them
+    void **nodes;                        // of them, where they can be set
     void *made;
     bool given_up; // the driver does not set its arguments; kept, since it may be in flight
 };
@@ -95,7 +95,7 @@ static plm_gpu_r capture_list(struct plm_backend_device *dev, struct graph *g, v
     for (uint32_t i = 0; i < g->n && r == PLM_GPU_OK; i++) {
         const struct plm_gpu_launch launch = plm_gpu_dispatch_launch(&g->dispatches[i]);
         r = driver->launch(dev->lib, dev->stream, dev->early, &launch);
-        if (r == PLM_GPU_OK)
+        if (r == PLM_GPU_OK && dev->card.graphs_settable)
             r = driver->capture_node(dev->lib, dev->stream, &g->nodes[i]);
     }
     const plm_gpu_r ended = driver->capture_end(dev->lib, dev->stream, ret_graph);

@@ -61,6 +61,8 @@ plm_gpu_r plm_hip_describe(struct plm_gpu_library *lib, uint32_t card, struct pl
     ret->name[sizeof(ret->name) - 1] = '\0';
     ret->total_bytes = total;
     ret->unified = integrated != 0;
+    // Mapped memory is left alone: versions from 5 to 7 leak it, leave its ranges busy or refuse
+    // legal arguments, each in its own way.
     ret->graphs = has_graphs(lib);
     plm_gpu_uuid_text(uuid.bytes, ret->uuid);
     arch_of(lib, device, ret->arch, sizeof(ret->arch));

@@ -77,33 +77,6 @@ static plm_gpu_r memory_free(struct plm_gpu_library *lib, uint64_t addr)
     return R(lib, Free((void *)(uintptr_t)addr));
 }
 
-// Mapped memory is not used: versions from 5 to 7 each leak it, leave ranges busy or refuse legal
-// arguments in their own way. Elastic slabs are as others.
-static plm_gpu_r map_granularity(struct plm_gpu_library *lib, uint32_t card, uint64_t *ret)
-{
-    (void)lib;
-    (void)card;
-    *ret = 0;
-    return PLM_GPU_UNSUPPORTED;
-}
-
-static plm_gpu_r map(struct plm_gpu_library *lib, uint32_t card, uint64_t bytes,
-                     struct plm_gpu_mapping *ret)
-{
-    (void)lib;
-    (void)card;
-    (void)bytes;
-    *ret = (struct plm_gpu_mapping){0};
-    return PLM_GPU_UNSUPPORTED;
-}
-
-static plm_gpu_r unmap(struct plm_gpu_library *lib, const struct plm_gpu_mapping *m)
-{
-    (void)lib;
-    (void)m;
-    return PLM_GPU_UNSUPPORTED;
-}
-
 static plm_gpu_r host_alloc(struct plm_gpu_library *lib, uint64_t bytes, void **ret,
                             uint64_t *ret_addr)
 {
@@ -245,15 +218,6 @@ static plm_gpu_r capture_begin(struct plm_gpu_library *lib, void *stream)
     return R(lib, StreamBeginCapture(stream, PLM_HIP_CAPTURE_RELAXED));
 }
 
-// Nodes are of use for changing them alone, which is not done here.
-static plm_gpu_r capture_node(struct plm_gpu_library *lib, void *stream, void **ret)
-{
-    (void)lib;
-    (void)stream;
-    *ret = NULL;
-    return PLM_GPU_OK;
-}
-
 static plm_gpu_r capture_end(struct plm_gpu_library *lib, void *stream, void **ret_graph)
 {
     plm_hip_graph graph = NULL;
@@ -286,16 +250,6 @@ static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stre
     return r;
 }
 
-static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *made, void *node,
-                           const struct plm_gpu_launch *l)
-{
-    (void)lib;
-    (void)made;
-    (void)node;
-    (void)l;
-    return PLM_GPU_UNSUPPORTED;
-}
-
 static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *made, void *stream)
 {
     return R(lib, GraphLaunch(made, stream));
@@ -323,9 +277,6 @@ const struct plm_gpu_driver plm_hip_driver = {
     .memory_info = memory_info,
     .memory_alloc = memory_alloc,
     .memory_free = memory_free,
-    .map_granularity = map_granularity,
-    .map = map,
-    .unmap = unmap,
     .host_alloc = host_alloc,
     .host_free = host_free,
     .host_register = host_register,
@@ -344,11 +295,9 @@ const struct plm_gpu_driver plm_hip_driver = {
     .function_local = function_local,
     .launch = launch,
     .capture_begin = capture_begin,
-    .capture_node = capture_node,
     .capture_end = capture_end,
     .graph_destroy = graph_destroy,
     .graph_make = graph_make,
     .graph_unmake = graph_unmake,
-    .graph_set = graph_set,
     .graph_launch = graph_launch,
 };
