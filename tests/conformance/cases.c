@@ -47,9 +47,17 @@ static void conf_make_get_rows(struct conf_case *c, struct conf_rng *rng)
              a.n_in, a.n_out);
 }
 
+// Elements of a row, a multiple of `of`: now and then more than 1,024, which devices cut.
+static uint32_t conf_draw_n(uint32_t of, struct conf_rng *rng)
+{
+    if (conf_below(rng, 8) == 0)
+        return of * conf_range(rng, 1025 / of + 1, 2200 / of);
+    return of * conf_range(rng, 1, of == 1 ? 300 : 20);
+}
+
 static void conf_make_quantize(struct conf_case *c, struct conf_rng *rng)
 {
-    struct plm_quantize_args a = {.rows = conf_draw_rows(rng), .n = 32 * conf_range(rng, 1, 24)};
+    struct plm_quantize_args a = {.rows = conf_draw_rows(rng), .n = conf_draw_n(32, rng)};
     conf_begin(c, PLM_OP_QUANTIZE, sizeof a);
     conf_fill_wild(conf_input(c, FIELD(quantize, x), (uint64_t)a.rows * a.n * 4),
                    (uint64_t)a.rows * a.n, rng);
@@ -62,7 +70,11 @@ static void conf_make_rms_norm(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_rms_norm_args a = {.rows = conf_draw_rows(rng), .eps = 1e-5f};
     uint32_t outs = conf_range(rng, 1, 3);
-    a.n = outs == 1 ? conf_range(rng, 1, 300) : 32 * conf_range(rng, 1, 20);
+    a.n = conf_draw_n(outs == 1 ? 1 : 32, rng);
+    if (conf_below(rng, 8) == 0) { // more than a device may keep in registers
+        a.rows = conf_range(rng, 1, 2);
+        a.n = outs == 1 ? conf_range(rng, 8193, 9300) : 32 * conf_range(rng, 257, 290);
+    }
     uint64_t n = (uint64_t)a.rows * a.n;
     conf_begin(c, PLM_OP_RMS_NORM, sizeof a);
     conf_fill_normal(conf_inout(c, FIELD(rms_norm, x), n * 4), n, 3.0f, rng);
@@ -81,7 +93,7 @@ static void conf_make_silu_mul(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_silu_mul_args a = {.rows = conf_draw_rows(rng)};
     uint32_t outs = conf_range(rng, 1, 3);
-    a.n = outs == 1 ? conf_range(rng, 1, 300) : 32 * conf_range(rng, 1, 20);
+    a.n = conf_draw_n(outs == 1 ? 1 : 32, rng);
     a.ld = a.n + conf_below(rng, 40);
     uint64_t n = (uint64_t)a.rows * a.ld;
     conf_begin(c, PLM_OP_SILU_MUL, sizeof a);
@@ -185,7 +197,7 @@ static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
 
 static void conf_make_add(struct conf_case *c, struct conf_rng *rng)
 {
-    struct plm_add_args a = {.rows = conf_draw_rows(rng), .n = conf_range(rng, 1, 300)};
+    struct plm_add_args a = {.rows = conf_draw_rows(rng), .n = conf_draw_n(1, rng)};
     uint64_t n = (uint64_t)a.rows * a.n;
     conf_begin(c, PLM_OP_ADD, sizeof a);
     conf_fill_wild(conf_input(c, FIELD(add, a), n * 4), n, rng);
@@ -197,7 +209,7 @@ static void conf_make_add(struct conf_case *c, struct conf_rng *rng)
 
 static void conf_make_gather(struct conf_case *c, struct conf_rng *rng)
 {
-    struct plm_gather_args a = {.rows = conf_draw_rows(rng), .n = conf_range(rng, 1, 300)};
+    struct plm_gather_args a = {.rows = conf_draw_rows(rng), .n = conf_draw_n(1, rng)};
     uint32_t from = conf_range(rng, 1, 50);
     conf_begin(c, PLM_OP_GATHER, sizeof a);
     conf_fill_wild(conf_input(c, FIELD(gather, src), (uint64_t)from * a.n * 4),
