@@ -17,6 +17,7 @@
 #define PLM_WARP 32
 
 #if defined(PLM_SIMT)
+#define PLM_UNROLL
 #include "simt.h"
 #elif defined(__HIP__)
 #include "kernels/lib/port_hip.cuh"
@@ -29,6 +30,8 @@
 // PLM_KERNEL(name, threads, blocks, args)   head of an entry point over `const struct args &a` of at
 //     most 128 bytes, for blocks of that many threads of which at least `blocks` share a processor
 // PLM_FN                                     head of any other function
+// PLM_UNROLL                                 before a loop that must vanish, because arrays in registers are
+//     indexed by its counter
 // PLM_SHARED(type, name, n)                  an array in the block's memory, aligned to 16 bytes;
 //     holds garbage at first
 //

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// glu over 8-bit activations, two panels of gate and two of up a block. line: one row; few: up to
+// 16; many: up to 64. All give the same bits, and take any number of rows in so many at once.
+#include "kernels/lib/glu.cuh"
+#include "kernels/lib/q8.cuh"
+
+#define GLU(variant, name, type, blocks)                                                           \
+    PLM_KERNEL(plm_glu_##variant##_##name, PLM_PRODUCT_THREADS, blocks, plm_glu_args)              \
+    {                                                                                              \
+        typedef plm_q8_##variant<PLM_TYPE_##type, 4> product;                                      \
+        PLM_SHARED(uint8_t, shared, product::bytes);                                               \
+        plm_glu<product>(a, shared);                                                               \
+    }
+#define GLUS(name, type)                                                                           \
+    GLU(line, name, type, 3)                                                                       \
+    GLU(few, name, type, 2)                                                                        \
+    GLU(many, name, type, 1)
+
+GLUS(q8_0, Q8_0)
+GLUS(q4_0, Q4_0)
+GLUS(q4_1, Q4_1)
+GLUS(q4_k, Q4_K)
+GLUS(q6_k, Q6_K)

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with activations in 8 bits (PLM_ACT_Q8): exact integer dot products of blocks of 32,
+// then acc = fmaf((float)dot, dw * dx, acc) and, for weights with an offset, acc = fmaf(mw, ds,
+// acc). plm_q8_math does it by matrix products for 8 rows at a time, plm_line_product for one row
+// by products of four bytes; both in the frame, and the class, of product.cuh.
+#ifndef PLM_KERNELS_Q8_CUH
+#define PLM_KERNELS_Q8_CUH
+
+#include "kernels/lib/product.cuh"
+
+// Codes of inputs 4t .. 4t+3 and 16+4t .. of row `lane` of a block in shared memory, less the
+// type's zero: signed bytes. t: 0 .. 3.
+struct plm_codes {
+    uint32_t low, high;
+};
+
+template <uint32_t TYPE>
+PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t t)
+{
+    const uint32_t *words = (const uint32_t *)quants;
+    const uint32_t word = words[plm_line_word(t, lane)];
+    if constexpr (TYPE == PLM_TYPE_Q8_0)
+        return {word ^ 0x80808080u, words[plm_line_word(4 + t, lane)] ^ 0x80808080u};
+    plm_codes q = {word & 0x0f0f0f0fu, word >> 4 & 0x0f0f0f0fu};
+    if constexpr (TYPE == PLM_TYPE_Q6_K) {
+        q.low |= (words[plm_line_word(4, lane)] >> 2 * t & 0x03030303u) << 4;
+        q.high |= (words[plm_line_word(5, lane)] >> 2 * t & 0x03030303u) << 4;
+    }
+    // Bytes below 64: adding 128 - zero carries into no neighbour, and bit 7 then counts the other
+    // way round.
+    constexpr uint32_t zero = plm_layout<TYPE>::zero;
+    if constexpr (zero != 0) {
+        q.low = (q.low + (128 - zero) * 0x01010101u) ^ 0x80808080u;
+        q.high = (q.high + (128 - zero) * 0x01010101u) ^ 0x80808080u;
+    }
+    return q;
+}
+
+// A record of 44 bytes is copied as the aligned 16-byte pieces that it touches. Eight records are
+// 22 pieces, so how far it begins in its first piece depends on the slice alone.
+template <uint32_t TYPE> struct plm_q8_math {
+    static constexpr uint32_t type = TYPE, act_bytes = 64;
+    static constexpr uint32_t act_step = PLM_SLICES * PLM_ACT_Q8_BLOCK_BYTES;
+    static constexpr bool offset = plm_layout<TYPE>::offset;
+    static constexpr bool halves = TYPE == PLM_TYPE_Q6_K; // two sub-scales a block
+
+    struct weights {
+        uint32_t a[4];
+        float d[2], mw[2]; // of rows g and g + 8
+        uint32_t sc;       // their sub-scales, a byte each
+    };
+    struct acts {
+        uint32_t b[2];
+        float d[2], ds[2]; // of rows 2t and 2t + 1
+    };
+
+    uint32_t at_b[2], at_d, at_ds; // of this lane in a tile
+
+    PLM_FN uint64_t row_bytes(uint32_t n_in)
+    {
+        return PLM_ACT_Q8_ROW_BYTES(n_in);
+    }
+    PLM_FN uint32_t lead(uint32_t b)
+    {
+        return b * PLM_ACT_Q8_BLOCK_BYTES % 16;
+    }
+    PLM_FN uint32_t act_piece(uint32_t b, uint32_t c)
+    {
+        return b * PLM_ACT_Q8_BLOCK_BYTES / 16 * 16 + c * 16;
+    }
+    PLM_FN bool act_wanted(uint32_t b, uint32_t c)
+    {
+        return c * 16 < lead(b) + PLM_ACT_Q8_BLOCK_BYTES;
+    }
+    // The pieces of a pair of rows are turned around by the pair's number: no bank twice.
+    PLM_FN uint32_t act_place(uint32_t r, uint32_t c)
+    {
+        return r * 64 + (c ^ (r >> 1 & 3u)) * 16;
+    }
+
+    // Where in a tile byte i of row r's record is.
+    PLM_FN uint32_t place(uint32_t slice, uint32_t r, uint32_t i)
+    {
+        const uint32_t byte = lead(slice) + i;
+        return act_place(r, byte / 16) + byte % 16;
+    }
+
+    PLM_FN void begin(plm_q8_math &m, uint32_t slice)
+    {
+        const uint32_t lane = threadIdx.x % PLM_WARP, g = lane / 4, t = lane % 4;
+        m.at_b[0] = place(slice, g, 4 * t);
+        m.at_b[1] = place(slice, g, 16 + 4 * t);
+        m.at_d = place(slice, 2 * t, PLM_ACT_Q8_D);
+        m.at_ds = place(slice, 2 * t, PLM_ACT_Q8_DS);
+    }
+
+    PLM_FN void load(const plm_q8_math &, weights &w, const uint8_t *quants, const uint8_t *scales)
+    {
+        const uint32_t lane = threadIdx.x % PLM_WARP, g = lane / 4, t = lane % 4;
+        uint32_t sc = 0;
+        PLM_UNROLL
+        for (uint32_t h = 0; h < 2; h++) {
+            const plm_codes q = plm_block_codes<TYPE>(quants, g + 8 * h, t);
+            w.a[h] = q.low;
+            w.a[h + 2] = q.high;
+            const plm_scales s = plm_block_scales<TYPE>(scales, g + 8 * h);
+            w.d[h] = s.d;
+            w.mw[h] = s.mw;
+            if constexpr (halves)
+                sc |= (((uint32_t)s.sc[0] & 0xffu) | ((uint32_t)s.sc[1] & 0xffu) << 8) << 16 * h;
+        }
+        w.sc = sc;
+    }
+
+    // Row 2t + 1 is turned like row 2t, so it lies 64 bytes behind it.
+    PLM_FN void load(const plm_q8_math &m, acts &x, const uint8_t *tile)
+    {
+        PLM_UNROLL
+        for (uint32_t h = 0; h < 2; h++) {
+            x.b[h] = *(const uint32_t *)(tile + m.at_b[h]);
+            x.d[h] = *(const float *)(tile + m.at_d + 64 * h);
+            if constexpr (offset)
+                x.ds[h] = *(const float *)(tile + m.at_ds + 64 * h);
+        }
+    }
+
+    PLM_FN void dots(int (&dot)[4], const weights &w, const acts &x)
+    {
+        PLM_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            dot[i] = 0;
+        if constexpr (halves) {
+            int high[4] = {0, 0, 0, 0};
+            const uint32_t a0[4] = {w.a[0], w.a[1], 0, 0}, a1[4] = {0, 0, w.a[2], w.a[3]};
+            plm_mma_s8(dot, a0, x.b);
+            plm_mma_s8(high, a1, x.b);
+            PLM_UNROLL
+            for (uint32_t i = 0; i < 4; i++)
+                dot[i] = (int8_t)(w.sc >> i / 2 * 16) * dot[i] +
+                         (int8_t)(w.sc >> (i / 2 * 16 + 8)) * high[i];
+        } else {
+            plm_mma_s8(dot, w.a, x.b);
+        }
+    }
+
+    PLM_FN void multiply(float (&acc)[4], const weights &w, const acts &x)
+    {
+        int dot[4];
+        dots(dot, w, x);
+        PLM_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            acc[i] = fmaf((float)dot[i], w.d[i / 2] * x.d[i % 2], acc[i]);
+            if constexpr (offset)
+                acc[i] = fmaf(w.mw[i / 2], x.ds[i % 2], acc[i]);
+        }
+    }
+};
+
+// One row by products of four bytes: half h of a warp has panels h, h + 2, .., a lane an output of
+// each. D stages of weights and activations are under way.
+template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
+    typedef plm_q8_math<TYPE> math;
+    typedef plm_weight_stream<TYPE, P> weight_stream;
+    typedef plm_act_stream<math, 1> act_stream;
+    typedef plm_exchange<P, 1> exchange;
+    static constexpr uint32_t panels = P, rows = 1, round_rows = 1, rounds = 1;
+    static constexpr uint32_t stage_bytes = weight_stream::stage_bytes + act_stream::tile_bytes;
+    static constexpr uint32_t bytes = PLM_SLICES * D * stage_bytes;
+    static_assert(bytes <= 48u << 10 && bytes >= exchange::bytes, "static shared memory");
+
+    float acc[P / 2];
+
+    // Adds a block of panel p to the lane's sum.
+    PLM_FN void add(float &acc, uint32_t p, const uint8_t *stage, const uint32_t *x)
+    {
+        typedef plm_block<TYPE> block;
+        const uint32_t lane = threadIdx.x % PLM_PANEL_ROWS;
+        const plm_scales s =
+            plm_block_scales<TYPE>(stage + P * block::quants + p * block::scales, lane);
+        int low = 0, high = 0;
+        PLM_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t t = i ^ (p & 1u); // the halves of a warp in different banks
+            const plm_codes q = plm_block_codes<TYPE>(stage + p * block::quants, lane, t);
+            low = plm_dot4(low, q.low, x[t]);
+            high = plm_dot4(high, q.high, x[4 + t]);
+        }
+        const int dot = math::halves ? s.sc[0] * low + s.sc[1] * high : low + high;
+        acc = fmaf((float)dot, s.d * plm_float(x[PLM_ACT_Q8_D / 4]), acc);
+        if constexpr (math::offset)
+            acc = fmaf(s.mw, plm_float(x[PLM_ACT_Q8_DS / 4]), acc);
+    }
+
+    PLM_FN void walk(plm_line_product &self, uint8_t *shared, const plm_operands<P> &in, bool await)
+    {
+        const uint32_t slice = threadIdx.x / PLM_WARP, steps = plm_slice_steps(in.n_in);
+        const uint32_t half = threadIdx.x / PLM_PANEL_ROWS % 2;
+        uint8_t *stages = shared + slice * D * stage_bytes;
+        weight_stream weights;
+        weight_stream::begin(weights, in.panel, in.n_in, slice);
+        for (uint32_t i = 0; i < D; i++) {
+            if (i < steps)
+                weight_stream::copy(weights, stages + i * stage_bytes);
+            plm_copy_commit();
+        }
+        if (await) {
+            plm_release();
+            plm_await();
+        }
+        act_stream x;
+        act_stream::begin(x, in.x, in.first, in.rows, in.n_in, 1);
+        for (uint32_t i = 0; i < D; i++) {
+            act_stream::copy(x, stages + i * stage_bytes + weight_stream::stage_bytes);
+            plm_copy_commit();
+        }
+        PLM_UNROLL
+        for (uint32_t j = 0; j < P / 2; j++)
+            self.acc[j] = 0.0f;
+        uint8_t *stage = stages;
+        for (uint32_t i = 0; i < steps; i++) {
+            plm_copy_wait<D - 1>();
+            plm_warp_sync();
+            const uint8_t *record = stage + weight_stream::stage_bytes + math::lead(slice);
+            PLM_UNROLL
+            for (uint32_t j = 0; j < P / 2; j++)
+                add(self.acc[j], 2 * j + half, stage, (const uint32_t *)record);
+            plm_warp_sync();
+            if (i + D < steps)
+                weight_stream::copy(weights, stage);
+            act_stream::copy(x, stage + weight_stream::stage_bytes);
+            plm_copy_commit();
+            stage = stage + stage_bytes == stages + D * stage_bytes ? stages : stage + stage_bytes;
+        }
+    }
+
+    PLM_FN void spread(const plm_line_product &self, float *sums, uint32_t)
+    {
+        const uint32_t lane = threadIdx.x % PLM_WARP;
+        PLM_UNROLL
+        for (uint32_t j = 0; j < P / 2; j++)
+            sums[threadIdx.x / PLM_WARP * exchange::slice + j * PLM_WARP + lane] = self.acc[j];
+    }
+};
+
+// ---- shapes ----
+
+// How many stages fit into a budget of bytes, `most` at most.
+constexpr uint32_t plm_depth(uint32_t budget, uint32_t stage_bytes, uint32_t most)
+{
+    return budget / stage_bytes < most ? budget / stage_bytes : most;
+}
+
+// About 36 KiB of weights under way on a processor is what keeps its memory busy. For one row, up
+// to 16 and up to 64 at once:
+template <uint32_t TYPE, uint32_t P>
+using plm_q8_line =
+    plm_line_product<TYPE, P,
+                     plm_depth((38u << 10) / PLM_SLICES, P *plm_block<TYPE>::bytes + 64, 6)>;
+template <uint32_t TYPE, uint32_t P>
+using plm_q8_few =
+    plm_tile_product<plm_q8_math<TYPE>, P, 2,
+                     plm_depth((48u << 10) / PLM_SLICES - 3 * 512, P *plm_block<TYPE>::bytes, 5),
+                     3>;
+template <uint32_t TYPE, uint32_t P> // leaves 16 KiB
+using plm_q8_whole = plm_tile_product<plm_q8_math<TYPE>, P, 2, 2, 2>;
+template <uint32_t TYPE, uint32_t P>
+using plm_q8_many = plm_tile_product<plm_q8_math<TYPE>, P, 8, P == 2 ? 2 : 1, 4>;
+
+#endif

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// qkv over 8-bit activations. line: one row; few: up to 16; many: up to 64, two panels a block;
+// whole: up to 16 rows of a whole head. All give the same bits, and take any number of rows in so
+// many at once.
+#include "kernels/lib/q8.cuh"
+#include "kernels/lib/qkv.cuh"
+
+#define QKV(variant, name, type, blocks)                                                           \
+    PLM_KERNEL(plm_qkv_##variant##_##name, PLM_PRODUCT_THREADS, blocks, plm_qkv_args)              \
+    {                                                                                              \
+        typedef plm_q8_##variant<PLM_TYPE_##type, 2> product;                                      \
+        PLM_SHARED(uint8_t, shared, product::bytes);                                               \
+        plm_qkv<product>(a, shared);                                                               \
+    }
+#define QKVS(name, type)                                                                           \
+    QKV(line, name, type, 4)                                                                       \
+    QKV(few, name, type, 2)                                                                        \
+    QKV(many, name, type, 1)                                                                       \
+    PLM_KERNEL(plm_qkv_whole_##name, PLM_PRODUCT_THREADS, 2, plm_qkv_args)                         \
+    {                                                                                              \
+        typedef plm_q8_whole<PLM_TYPE_##type, 2> product;                                          \
+        PLM_SHARED(uint8_t, shared, product::bytes);                                               \
+        PLM_SHARED(float, staged, product::rows *PLM_HEAD_MAX);                                    \
+        plm_qkv_whole<product>(a, shared, staged);                                                 \
+    }
+
+QKVS(q8_0, Q8_0)
+QKVS(q4_0, Q4_0)
+QKVS(q4_1, Q4_1)
+QKVS(q4_k, Q4_K)
+QKVS(q6_k, Q6_K)
