@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// glu over float activations, two panels of gate and two of up a block. line: one row; few: up to
+// 8; tile: 64. All give the same bits, and take any number of rows in so many at once.
+#include "kernels/lib/float_few.cuh"
+#include "kernels/lib/float_tile.cuh"
+#include "kernels/lib/glu.cuh"
+
+#define GLU(variant, name, blocks, ...)                                                            \
+    PLM_KERNEL(plm_glu_float_##variant##_##name, PLM_PRODUCT_THREADS, blocks, plm_glu_args)        \
+    {                                                                                              \
+        typedef __VA_ARGS__ product;                                                               \
+        PLM_SHARED(uint8_t, shared, product::bytes);                                               \
+        plm_glu<product>(a, shared);                                                               \
+    }
+#define LINE(name, type) GLU(line, name, 4, plm_float_few<PLM_TYPE_##type, 4, 1>)
+#define FEW(name, type)  GLU(few, name, 3, plm_float_few<PLM_TYPE_##type, 4, 8>)
+#define TILE(name, type) GLU(tile, name, 2, plm_float_tile<PLM_TYPE_##type, 4>)
+
+LINE(bf16, BF16)
+LINE(f16, F16)
+FEW(bf16, BF16)
+FEW(f16, F16)
+FEW(f32, F32)
+FEW(q8_0, Q8_0)
+FEW(q4_0, Q4_0)
+FEW(q4_1, Q4_1)
+FEW(q4_k, Q4_K)
+FEW(q6_k, Q6_K)
+TILE(bf16, BF16)
+TILE(f16, F16)

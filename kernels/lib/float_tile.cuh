@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Float products of many rows: a thread block computes P panels (2 or 4) for 64 rows, warp w panel
+// w % P and 8 * P rows. The blocks of 32 inputs are walked slice by slice, in the order in which
+// the slices' sums are added, so that three of these wait in registers at most. Activations are
+// split once, on their way into shared memory. The same bits as those of few rows.
+#ifndef PLM_KERNELS_FLOAT_TILE_CUH
+#define PLM_KERNELS_FLOAT_TILE_CUH
+
+#include "kernels/lib/float.cuh"
+
+// A place in the walk: block b, of the slice that is the order-th to be added.
+struct plm_tile_place {
+    uint32_t order, b;
+};
+
+// Slices in the order 0, 4, 2, 6, 1, 5, 3, 7.
+PLM_FN uint32_t plm_tile_slice(uint32_t order)
+{
+    return (order & 1u) << 2 | (order & 2u) | order >> 2;
+}
+
+PLM_FN void plm_tile_next(plm_tile_place &at, uint32_t blocks)
+{
+    at.b += PLM_SLICES;
+    while (at.b >= blocks && ++at.order < PLM_SLICES)
+        at.b = plm_tile_slice(at.order);
+}
+
+// Takes the order-th slice's sums, which are added like carries of a binary counter: ((0 + 4) + (2
+// + 6))
+// + ((1 + 5) + (3 + 7)), which d has after the eighth. What waits are sums of one slice, of two and
+// of four; the last of these, needed once, do so in shared memory (registers are scarce).
+template <uint32_t C>
+PLM_FN void plm_tile_carry(float (&waiting)[2][C][4], float *four, float (&d)[C][4], uint32_t order)
+{
+    PLM_UNROLL
+    for (uint32_t k = 0; k < 3; k++) {
+        const bool first = (order >> k & 1u) == 0;
+        PLM_UNROLL
+        for (uint32_t i = 0; i < C * 4; i++) {
+            float &at =
+                k < 2 ? waiting[k % 2][i / 4][i % 4] : four[i * PLM_PRODUCT_THREADS + threadIdx.x];
+            if (first)
+                at = d[i / 4][i % 4];
+            else
+                d[i / 4][i % 4] = at + d[i / 4][i % 4];
+        }
+        if (first)
+            return;
+    }
+}
+
+// Slot (step, t) of row r: odd rows have the halves of 64 bytes exchanged, so that two rows' slots
+// of a step lie in different banks.
+PLM_FN uint32_t plm_tile_slot(uint32_t r, uint32_t slot)
+{
+    return slot ^ (r & 1u) << 2;
+}
+
+// Thread i loads eight inputs of row i / 4 of the tile: of half h = i / 2 % 2 of the block those
+// from 4 (i % 2) on, and the four that lie 8 further on.
+struct plm_tile_x {
+    plm_vec4 low, high;
+};
+
+PLM_FN plm_tile_x plm_tile_load_x(const plm_float_rows &x, uint32_t b)
+{
+    const uint32_t i = threadIdx.x, r = i / 4, k = b * 32 + i / 2 % 2 * 16 + i % 2 * 4;
+    const bool wide = plm_aligned((uint64_t)x.x | (uint64_t)x.n_in * 4);
+    const uint32_t n = r < x.rows ? x.n_in : 0; // rows that are not there are zeros
+    const float *row = x.x + (uint64_t)r * x.n_in;
+    return {plm_load_vec4(row, k, n, wide), plm_load_vec4(row, k + 8, n, wide)};
+}
+
+// What a row's sums over all slices are exchanged by: sums[row][output].
+template <uint32_t P> struct plm_tile_exchange {
+    static constexpr uint32_t row = P * PLM_PANEL_ROWS + 4;
+
+    PLM_FN float sum(const float *sums, uint32_t r, uint32_t o)
+    {
+        return sums[r * row + o];
+    }
+};
+
+template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
+    typedef plm_float_type<TYPE> math;
+    typedef plm_tile_exchange<P> exchange;
+    static constexpr uint32_t panels = P, rows = 64, round_rows = 8, rounds = 8;
+    static constexpr uint32_t cols = P;                // of eight rows, that a warp has
+    static constexpr uint32_t slots = 8 * math::steps; // of a row: (step, t)
+    static constexpr uint32_t weight_bytes = P * math::block_bytes;
+    static constexpr uint32_t x_bytes = rows * slots * sizeof(plm_float_b);
+    static constexpr uint32_t depth = 12 / P; // stages of weights
+    static constexpr uint32_t x_stages = math::bf16 ? 2 : 1;
+    static constexpr uint32_t staged = depth * weight_bytes, four = staged + x_stages * x_bytes;
+    static constexpr uint32_t bytes = four + cols * 4 * PLM_PRODUCT_THREADS * 4;
+    static_assert(bytes <= 48u << 10, "static shared memory");
+    static_assert(math::plain && P * math::chunks <= PLM_PRODUCT_THREADS, "a chunk a thread");
+
+    float acc[cols][4];
+
+    // This thread's chunk of a stage.
+    struct chunk {
+        const uint8_t *from; // of block 0
+        uint32_t to, k;      // its input within a block; no block's where there is no chunk
+    };
+
+    PLM_FN chunk chunk_of(const plm_operands<P> &in)
+    {
+        const uint32_t p = threadIdx.x / math::chunks, c = threadIdx.x % math::chunks;
+        const uint8_t *panel = plm_float_panel(in, p < P ? p : P - 1);
+        return {panel + c * 16, p * math::block_bytes + plm_float_place<TYPE>(c) * 16,
+                p < P ? c * 16 / plm_layout<TYPE>::quant_bytes : 32};
+    }
+
+    // Begins the copy of a block's weights to a stage; zeros beyond the row's end.
+    PLM_FN void copy_weights(uint8_t *stage, const chunk &c, const plm_tile_place &at,
+                             uint32_t n_in)
+    {
+        if (at.order < PLM_SLICES && c.k < 32) {
+            if (at.b * 32 + c.k < n_in)
+                plm_copy16(stage + c.to, c.from + (uint64_t)at.b * math::block_bytes);
+            else
+                *(plm_vec4 *)(stage + c.to) = {};
+        }
+        plm_copy_commit();
+    }
+
+    PLM_FN void store_x(plm_float_b *to, const plm_tile_x &x)
+    {
+        const uint32_t i = threadIdx.x, r = i / 4, h = i / 2 % 2, t = i % 2 * 2;
+        PLM_UNROLL
+        for (uint32_t c = 0; c < 2; c++) {
+            plm_float_b f[math::steps];
+            plm_split<TYPE>(f, x.low.v + 2 * c, x.high.v + 2 * c);
+            PLM_UNROLL
+            for (uint32_t s = 0; s < math::steps; s++)
+                to[r * slots + plm_tile_slot(r, (h * math::steps + s) * 4 + t + c)] = f[s];
+        }
+    }
+
+    // One block: d += its products, for this warp's panel and rows.
+    PLM_FN void block(float (&d)[cols][4], const uint8_t *stage, const plm_float_b *x)
+    {
+        const uint32_t warp = threadIdx.x / PLM_WARP, lane = threadIdx.x % PLM_WARP;
+        const uint8_t *quants = stage + warp % P * math::block_bytes;
+        const uint32_t first = warp / P * cols * 8 + lane / 4;
+        const plm_scales none[2] = {};
+#pragma unroll 1 // both halves at once would take too many registers
+        for (uint32_t h = 0; h < 2; h++) {
+            plm_float_a w[math::steps];
+            plm_float_weights<TYPE>(w, quants, none, h);
+            PLM_UNROLL
+            for (uint32_t c = 0; c < cols; c++)
+                PLM_UNROLL
+            for (uint32_t s = 0; s < math::steps; s++) {
+                const uint32_t r = first + c * 8;
+                const uint32_t slot = plm_tile_slot(r, (h * math::steps + s) * 4 + lane % 4);
+                plm_float_mma<TYPE>(d[c], w[s], x[r * slots + slot]);
+            }
+        }
+    }
+
+    PLM_FN void walk(plm_float_tile &self, uint8_t *shared, const plm_operands<P> &in, bool await)
+    {
+        const uint32_t blocks = (in.n_in + 31) / 32;
+        const chunk mine = chunk_of(in);
+        plm_tile_place load = {0, 0};
+        for (uint32_t i = 0; i + 1 < depth; i++, plm_tile_next(load, blocks))
+            copy_weights(shared + i * weight_bytes, mine, load, in.n_in);
+        if (await) {
+            plm_release();
+            plm_await();
+        }
+        plm_tile_x held = plm_tile_load_x(plm_float_rows_of(in), 0);
+        float waiting[2][cols][4];
+        uint32_t stage = 0, turn = 0;
+        for (uint32_t order = 0; order < PLM_SLICES; order++) {
+            PLM_UNROLL
+            for (uint32_t i = 0; i < cols * 4; i++)
+                self.acc[i / 4][i % 4] = 0.0f;
+            for (uint32_t b = plm_tile_slice(order); b < blocks; b += PLM_SLICES) {
+                plm_float_b *x = (plm_float_b *)(shared + staged + turn * x_bytes);
+                if constexpr (x_stages == 1)
+                    __syncthreads(); // all have read what is overwritten
+                store_x(x, held);
+                plm_copy_wait<depth - 2>();
+                __syncthreads(); // the stage is there; all have read the one that is filled next
+                copy_weights(shared + (stage != 0 ? stage - 1 : depth - 1) * weight_bytes, mine,
+                             load, in.n_in);
+                plm_tile_next(load, blocks);
+                plm_tile_place then = {order, b};
+                plm_tile_next(then, blocks);
+                if (then.order < PLM_SLICES)
+                    held = plm_tile_load_x(plm_float_rows_of(in), then.b);
+                block(self.acc, shared + stage * weight_bytes, x);
+                stage = stage + 1 < depth ? stage + 1 : 0;
+                turn = x_stages - 1 - turn;
+            }
+            plm_tile_carry(waiting, (float *)(shared + four), self.acc, order);
+        }
+    }
+
+    // Gives the sums of rows 8t .. 8t+7 to the other warps.
+    PLM_FN void spread(const plm_float_tile &self, float *sums, uint32_t t)
+    {
+        const uint32_t warp = threadIdx.x / PLM_WARP, lane = threadIdx.x % PLM_WARP;
+        if (warp / P != t / cols)
+            return;
+        float *at = sums + lane % 4 * 2 * exchange::row + warp % P * PLM_PANEL_ROWS + lane / 4;
+        PLM_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            at[i % 2 * exchange::row + i / 2 * 8] = self.acc[t % cols][i];
+    }
+};
+
+#endif

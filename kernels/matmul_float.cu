@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul over float activations. few: one row or up to 8, a panel a block; tile: 64 rows by four
+// panels. All give the same bits, and take any number of rows in so many at once.
+#include "kernels/lib/float_few.cuh"
+#include "kernels/lib/float_tile.cuh"
+#include "kernels/lib/matmul.cuh"
+
+#define MATMUL(variant, name, blocks, ...)                                                         \
+    PLM_KERNEL(plm_matmul_float_##variant##_##name, PLM_PRODUCT_THREADS, blocks, plm_matmul_args)  \
+    {                                                                                              \
+        typedef __VA_ARGS__ product;                                                               \
+        PLM_SHARED(uint8_t, shared, product::bytes);                                               \
+        plm_matmul_grouped<product>(a, shared);                                                    \
+    }
+#define LINE(name, type) MATMUL(line, name, 4, plm_float_few<PLM_TYPE_##type, 1, 1>)
+#define FEW(name, type)  MATMUL(few, name, 4, plm_float_few<PLM_TYPE_##type, 1, 8>)
+#define TILE(name, type) MATMUL(tile, name, 2, plm_float_tile<PLM_TYPE_##type, 4>)
+
+LINE(bf16, BF16)
+LINE(f16, F16)
+FEW(bf16, BF16)
+FEW(f16, F16)
+FEW(f32, F32)
+FEW(q8_0, Q8_0)
+FEW(q4_0, Q4_0)
+FEW(q4_1, Q4_1)
+FEW(q4_k, Q4_K)
+FEW(q6_k, Q6_K)
+TILE(bf16, BF16)
+TILE(f16, F16)
