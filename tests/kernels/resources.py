@@ -200,7 +200,7 @@ def read_code_object(arch, blob):
             asked = [a[".value_kind"] for a in k[".args"]]
             kernel = Kernel(arch, k[".name"], sum(a[".size"] for a in args),
                             threads=k[".max_flat_workgroup_size"],
-                            registers=k[".vgpr_count"] + k.get(".agpr_count", 0),
+                            registers=k[".vgpr_count"],  # accumulators among them
                             scalars=k[".sgpr_count"], shared=k[".group_segment_fixed_size"],
                             local=k[".private_segment_fixed_size"],
                             spills=k[".vgpr_spill_count"] + k[".sgpr_spill_count"], calls=list(calls))
