@@ -378,9 +378,7 @@ int conf_rows(struct conf_target *t, enum plm_op op, struct conf_rng *rng)
     for (int i = 0; i < (product ? 60 : 15); i++) {
         struct conf_case c;
         conf_make(&c, op, rng);
-        if (conf_covers(t, &c))
-            failures +=
-                !(product ? product_rows_agree(t, &c, rng) : attention_rows_agree(t, &c, rng));
+        failures += !(product ? product_rows_agree(t, &c, rng) : attention_rows_agree(t, &c, rng));
         conf_end(&c);
     }
     return failures;

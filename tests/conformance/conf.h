@@ -62,8 +62,6 @@ struct conf_target {
     const char *name;
     int (*run)(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
     int (*close)(struct conf_target *t); // or NULL
-    // Whether the target can run the case at all; NULL: every one.
-    bool (*covers)(const struct conf_case *c);
     void *impl;
     bool bit_equal;     // of the reference's numerics class
     bool own_addresses; // buffers lie elsewhere than for the reference
@@ -119,8 +117,6 @@ bool conf_same(const struct conf_case *c, const struct conf_buf *b, const uint8_
 // Runs on the reference and on the target and compares; prints the first differences.
 bool conf_check(struct conf_target *t, struct conf_case *c, struct conf_rng *rng);
 
-// Whether the target can run the case; says so where not.
-bool conf_covers(const struct conf_target *t, const struct conf_case *c);
 // Random cases of every op. The case must be ended by the caller.
 void conf_make(struct conf_case *c, enum plm_op op, struct conf_rng *rng);
 // Reference against double precision; number of failures.

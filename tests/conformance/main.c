@@ -38,7 +38,7 @@ static int run_op(struct conf_target *t, enum plm_op op, int cases, uint64_t see
         struct conf_case c;
         uint64_t state = rng.state;
         conf_make(&c, op, &rng);
-        if (conf_covers(t, &c) && !conf_check(t, &c, &rng)) {
+        if (!conf_check(t, &c, &rng)) {
             printf("  case %d of %s, state %#llx\n", i, conf_op_name(op),
                    (unsigned long long)state);
             failures++;

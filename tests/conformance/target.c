@@ -85,11 +85,3 @@ int conf_target_close(struct conf_target *t)
 {
     return t->close != NULL ? t->close(t) : 0;
 }
-
-bool conf_covers(const struct conf_target *t, const struct conf_case *c)
-{
-    const bool yes = t->covers == NULL || t->covers(c);
-    if (!yes)
-        printf("no kernel: %s\n", c->label);
-    return yes;
-}
