@@ -26,19 +26,19 @@
 #include "backends/gpudrv/driver.h"
 #include "backends/gpudrv/kernels.h"
 #include "backends/hostmem/hostmem.h"
+#include "backends/shared/choices.h"
+#include "backends/shared/which.h"
 #include "core/backend.h"
 
 // ---- select.c ----
 
-// What follows ':' in a device's id. WHICH: an index (default 0), a UUID, or part of a name. Keys:
+// What follows ':' in a device's id (backends/shared/which.h). Keys:
 //   graphs=on|off   replay lists that were captured at the start (on)
 //   early=on|off    let kernels begin before their predecessor has ended (on)
 //   elastic=on|off  map elastic slabs, so that their release waits for nothing (on)
 //   spill=on|off    use a card whose driver may move memory to the host without an error (off)
 struct plm_gpu_opts {
-    uint32_t index;
-    char uuid[40]; // "": by index
-    char name[64]; // "": by index
+    struct plm_which which;
     bool graphs;
     bool early;
     bool elastic;
@@ -89,20 +89,6 @@ struct plm_gpu_slabs {
     size_t n, cap;
 };
 
-// ---- variants.c ----
-
-// Half of it is used, so that a search ends soon. A model has some ten different products and
-// attentions, each in four ranges of rows.
-#define PLM_GPU_CHOICES 512
-
-struct plm_gpu_choices {
-    uint32_t n;
-    struct {
-        uint64_t key; // 0: free
-        uint32_t index;
-    } slots[PLM_GPU_CHOICES];
-};
-
 // What the lists did, for tests.
 struct plm_gpu_counters {
     uint64_t captured; // graphs
@@ -133,7 +119,7 @@ struct plm_backend_device {
     atomic_bool lost;
     struct plm_hostmem machine; // where unified
     struct plm_gpu_slabs slabs;
-    struct plm_gpu_choices choices;
+    struct plm_choices choices;
     struct plm_gpu_staging *staging;
     struct plm_gpu_modules *modules;
     struct plm_gpu_list *list;
@@ -210,7 +196,7 @@ const char *plm_gpu_variant_name(const struct plm_backend_device *dev, enum plm_
 int plm_gpu_choose(struct plm_backend_device *dev, enum plm_op op, const void *args,
                    uint32_t index);
 // What was chosen for these arguments, 0 where nothing was.
-uint32_t plm_gpu_chosen(const struct plm_gpu_choices *choices, enum plm_op op, const void *args);
+uint32_t plm_gpu_chosen(const struct plm_choices *choices, enum plm_op op, const void *args);
 
 // ---- list.c ----
 

@@ -136,7 +136,7 @@ int plm_gpu_open(const struct plm_gpu_driver *driver, const struct plm_device_op
         dev->opts = *(const struct plm_gpu_opts *)opts->backend_opts;
     } else {
         plm_gpu_opts_defaults(&dev->opts);
-        dev->opts.index = opts->index;
+        dev->opts.which.index = opts->index;
     }
     int rc = driver->load(opts->host, &dev->lib, err);
     if (rc == PLM_OK)

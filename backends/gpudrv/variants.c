@@ -42,31 +42,21 @@ static bool product_of(enum plm_op op, const void *args, struct product *ret)
     return true;
 }
 
-// Packed; never 0. Sizes are bounded by the model's reader (n_in below 2^21), types of the file
-// format below 2^6.
-static uint64_t key_of(enum plm_op op, const struct product *p)
-{
-    const uint64_t kind = op == PLM_OP_MATMUL ? 1 : op == PLM_OP_GLU ? 2 : 3;
-    return (uint64_t)p->n_out << 33 | (uint64_t)(p->n_in & 0x1FFFFF) << 12 |
-           (uint64_t)(p->type & 63) << 6 | (uint64_t)(p->act & 3) << 4 | range_of(p->rows) << 2 |
-           kind;
-}
-
-// Where the key is, or would be put.
-static uint32_t slot_of(const struct plm_gpu_choices *c, uint64_t key)
-{
-    uint32_t i = (uint32_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 40) % PLM_GPU_CHOICES;
-    while (c->slots[i].key != 0 && c->slots[i].key != key)
-        i = (i + 1) % PLM_GPU_CHOICES;
-    return i;
-}
-
-uint32_t plm_gpu_chosen(const struct plm_gpu_choices *choices, enum plm_op op, const void *args)
+// All of it packed; 0: there is nothing to choose for this op. Sizes are bounded by the model's
+// reader (n_in below 2^21), types of the file format below 2^6.
+static uint64_t key_of(enum plm_op op, const void *args)
 {
     struct product p;
-    if (choices->n == 0 || !product_of(op, args, &p))
+    if (!product_of(op, args, &p))
         return 0;
-    return choices->slots[slot_of(choices, key_of(op, &p))].index;
+    const uint64_t kind = op == PLM_OP_MATMUL ? 1 : op == PLM_OP_GLU ? 2 : 3;
+    return (uint64_t)p.n_out << 33 | (uint64_t)(p.n_in & 0x1FFFFF) << 12 |
+           (uint64_t)(p.type & 63) << 6 | (uint64_t)(p.act & 3) << 4 | range_of(p.rows) << 2 | kind;
+}
+
+uint32_t plm_gpu_chosen(const struct plm_choices *choices, enum plm_op op, const void *args)
+{
+    return choices->n > 0 ? plm_choices_get(choices, key_of(op, args)) : 0;
 }
 
 uint32_t plm_gpu_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
@@ -102,18 +92,7 @@ const char *plm_gpu_variant_name(const struct plm_backend_device *dev, enum plm_
 
 int plm_gpu_choose(struct plm_backend_device *dev, enum plm_op op, const void *args, uint32_t index)
 {
-    struct plm_gpu_choices *c = &dev->choices;
-    struct product p;
-    if (!product_of(op, args, &p))
-        return PLM_OK; // there is one variant
-    const uint64_t key = key_of(op, &p);
-    const uint32_t i = slot_of(c, key);
-    if (c->slots[i].key == 0) {
-        if (c->n == PLM_GPU_CHOICES / 2)
-            return PLM_ERR_LIMIT;
-        c->n++;
-        c->slots[i].key = key;
-    }
-    c->slots[i].index = index;
-    return PLM_OK;
+    const uint64_t key = key_of(op, args);
+    return key != 0 ? plm_choices_set(&dev->choices, key, index)
+                    : PLM_OK; // 0: there is one variant
 }

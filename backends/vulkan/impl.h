@@ -30,6 +30,8 @@
 #include <vulkan/vulkan_core.h>
 
 #include "backends/hostmem/hostmem.h"
+#include "backends/shared/choices.h"
+#include "backends/shared/which.h"
 #include "core/backend.h"
 
 // ---- loader.c ----
@@ -118,7 +120,7 @@ void plm_vk_features_chain(struct plm_vk_features *ret);
 
 // ---- select.c ----
 
-// What follows ':' in a device's id. WHICH: an index (default 0), a UUID, or part of a name. Keys:
+// What follows ':' in a device's id (backends/shared/which.h). Keys:
 //   math=f32|f16     arithmetic of float products; f16 is a numerics class of its own
 //   dot=on|off       integer dot product instructions, where the driver has them (on)
 //   coopmat=on|off   cooperative matrix, where the driver lists the shape (on)
@@ -127,9 +129,7 @@ void plm_vk_features_chain(struct plm_vk_features *ret);
 //   submit_ms=N      longest submit; 0: what the driver is known to tolerate
 //   cache=FILE       pipeline cache, read at open and written after the warm-up
 struct plm_vk_opts {
-    uint32_t index;
-    char uuid[40]; // "" : by index
-    char name[64]; // "" : by index
+    struct plm_which which;
     bool f16_math;
     bool dot;
     bool coopmat;
@@ -392,17 +392,6 @@ void plm_vk_kernel_name(const struct plm_vk_kernel *kernel, char ret[PLM_VK_KERN
 
 // ---- variants.c ----
 
-// Half of it is used, so that a search ends soon. A model has some ten different products, each in
-// three ranges of rows.
-#define PLM_VK_CHOICES 256
-
-struct plm_vk_choices {
-    uint32_t n;
-    struct {
-        uint64_t key; // 0: free
-        uint32_t index;
-    } slots[PLM_VK_CHOICES];
-};
 // The entries variants, variant_name and choose of struct plm_backend.
 uint32_t plm_vk_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
                          char name[PLM_TUNING_NAME_BYTES]);
@@ -410,7 +399,7 @@ const char *plm_vk_variant_name(const struct plm_backend_device *dev, enum plm_o
                                 uint32_t index);
 int plm_vk_choose(struct plm_backend_device *dev, enum plm_op op, const void *args, uint32_t index);
 // What was chosen for these arguments, 0 where nothing was.
-uint32_t plm_vk_chosen(const struct plm_vk_choices *choices, enum plm_op op, const void *args);
+uint32_t plm_vk_chosen(const struct plm_choices *choices, enum plm_op op, const void *args);
 
 // ---- split.c ----
 
@@ -455,7 +444,7 @@ struct plm_vk_piece plm_vk_piece(struct plm_vk_grid grid, uint32_t pieces, uint3
 
 struct plm_vk_pipelines {
     struct plm_vk_kernels kernels;
-    struct plm_vk_choices choices;
+    struct plm_choices choices;
     VkPipelineLayout layout;
     VkPipelineCache cache;
     uint32_t n, n_slots; // slots: a power of two, at most half of it used

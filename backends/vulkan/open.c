@@ -224,7 +224,7 @@ int plm_vk_open(const struct plm_device_opts *opts, struct plm_backend_device **
         dev->opts = *(const struct plm_vk_opts *)opts->backend_opts;
     } else {
         plm_vk_opts_defaults(&dev->opts);
-        dev->opts.index = opts->index;
+        dev->opts.which.index = opts->index;
     }
     int rc = plm_vk_instance_open(&dev->instance, err);
     if (rc == PLM_OK)

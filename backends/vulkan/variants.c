@@ -25,19 +25,9 @@ static uint64_t key_of(enum plm_op op, const void *args)
            (uint64_t)(a->type & 63) << 5 | (uint64_t)(a->act & 3) << 3 | range_of(a->rows) << 1 | 1;
 }
 
-// Where the key is, or would be put.
-static uint32_t slot_of(const struct plm_vk_choices *c, uint64_t key)
+uint32_t plm_vk_chosen(const struct plm_choices *choices, enum plm_op op, const void *args)
 {
-    uint32_t i = (uint32_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 40) % PLM_VK_CHOICES;
-    while (c->slots[i].key != 0 && c->slots[i].key != key)
-        i = (i + 1) % PLM_VK_CHOICES;
-    return i;
-}
-
-uint32_t plm_vk_chosen(const struct plm_vk_choices *choices, enum plm_op op, const void *args)
-{
-    const uint64_t key = choices->n > 0 ? key_of(op, args) : 0;
-    return key != 0 ? choices->slots[slot_of(choices, key)].index : 0;
+    return choices->n > 0 ? plm_choices_get(choices, key_of(op, args)) : 0;
 }
 
 uint32_t plm_vk_variants(const struct plm_backend_device *dev, enum plm_op op, const void *args,
@@ -68,17 +58,8 @@ const char *plm_vk_variant_name(const struct plm_backend_device *dev, enum plm_o
 
 int plm_vk_choose(struct plm_backend_device *dev, enum plm_op op, const void *args, uint32_t index)
 {
-    struct plm_vk_choices *c = &dev->pipelines->choices;
     const uint64_t key = key_of(op, args);
     if (key == 0)
         return PLM_OK; // there is one variant
-    const uint32_t i = slot_of(c, key);
-    if (c->slots[i].key == 0) {
-        if (c->n == PLM_VK_CHOICES / 2)
-            return PLM_ERR_LIMIT;
-        c->n++;
-        c->slots[i].key = key;
-    }
-    c->slots[i].index = index;
-    return PLM_OK;
+    return plm_choices_set(&dev->pipelines->choices, key, index);
 }

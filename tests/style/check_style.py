@@ -16,7 +16,7 @@ DEVICE = BASE + ["kernels/abi.h", "kernels/ops.def", "core/backend.h", "core/dev
 MEM = DEVICE + ["core/mem/"]
 PLAN_KV = MEM + ["core/plan/", "core/kv/"]
 CONTRACT = BASE + ["core/backend.h", "kernels/abi.h", "kernels/ops.def"]
-SHARED = ["backends/panel/", "backends/hostmem/"]
+SHARED = ["backends/panel/", "backends/hostmem/", "backends/shared/"]
 RULES = [
     ("core/plimsoll.h", []),
     ("core/base/", BASE),
@@ -34,6 +34,7 @@ RULES = [
     # What backends share, the backends, and the list of them.
     ("backends/panel/", CONTRACT + ["backends/panel/"]),
     ("backends/hostmem/", CONTRACT + ["backends/hostmem/"]),
+    ("backends/shared/", CONTRACT + ["backends/shared/"]),
     ("backends/cpu/", CONTRACT + SHARED + ["backends/cpu/"]),
     ("backends/sim/", CONTRACT + SHARED + ["backends/sim/"]),
     ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/"]),

@@ -23,20 +23,20 @@ static struct plm_gpu_opts parse(const char *text)
 START_TEST(options_name_a_card_and_its_use)
 {
     struct plm_gpu_opts o = parse("1");
-    ck_assert_uint_eq(o.index, 1);
+    ck_assert_uint_eq(o.which.index, 1);
     ck_assert(o.graphs && o.early && o.elastic && !o.spill);
     o = parse("H100,graphs=off,early=off,elastic=off,spill=on");
-    ck_assert_str_eq(o.name, "H100");
+    ck_assert_str_eq(o.which.name, "H100");
     ck_assert(!o.graphs && !o.early && !o.elastic && o.spill);
-    ck_assert_str_eq(parse("6d657361-3232-2e33-2E36-000000000000").uuid,
+    ck_assert_str_eq(parse("6d657361-3232-2e33-2E36-000000000000").which.uuid,
                      "6d657361-3232-2e33-2E36-000000000000");
-    ck_assert_str_eq(parse("GPU-6d657361-3232-2e33-2E36-000000000000").uuid,
+    ck_assert_str_eq(parse("GPU-6d657361-3232-2e33-2E36-000000000000").which.uuid,
                      "6d657361-3232-2e33-2E36-000000000000");
-    ck_assert_str_eq(parse("MIG-6d657361-3232-2e33-2E36-000000000000").uuid,
+    ck_assert_str_eq(parse("MIG-6d657361-3232-2e33-2E36-000000000000").which.uuid,
                      "6d657361-3232-2e33-2E36-000000000000");
-    ck_assert_str_eq(parse("GPU-1a2b3c4d5e6f7a8b").uuid, "1a2b3c4d5e6f7a8b");
-    ck_assert_str_eq(parse("RTX 4090").name, "RTX 4090");
-    ck_assert_uint_eq(parse("graphs=on").index, 0);
+    ck_assert_str_eq(parse("GPU-1a2b3c4d5e6f7a8b").which.uuid, "1a2b3c4d5e6f7a8b");
+    ck_assert_str_eq(parse("RTX 4090").which.name, "RTX 4090");
+    ck_assert_uint_eq(parse("graphs=on").which.index, 0);
 }
 END_TEST
 
@@ -745,7 +745,7 @@ START_TEST(choices_hold_for_sizes_types_and_ranges_of_rows)
     for (a.n_out = 1024; rc == PLM_OK; a.n_out++, kept++)
         rc = plm_gpu_choose(dev, PLM_OP_MATMUL, &a, 1);
     ck_assert_int_eq(rc, PLM_ERR_LIMIT);
-    ck_assert_uint_eq(kept - 1, PLM_GPU_CHOICES / 2);
+    ck_assert_uint_eq(kept - 1, PLM_CHOICES / 2);
     end();
 }
 END_TEST

@@ -24,23 +24,23 @@ static struct plm_vk_opts parse(const char *text)
 START_TEST(options_name_a_device_and_its_use)
 {
     struct plm_vk_opts o = parse("1");
-    ck_assert_uint_eq(o.index, 1);
+    ck_assert_uint_eq(o.which.index, 1);
     ck_assert(o.dot && o.coopmat && o.host_visible && !o.f16_math && !o.gpu_kernels);
     ck_assert_uint_eq(o.submit_ms, 0);
     o = parse("llvmpipe,math=f16,dot=off,coopmat=off,kernels=gpu,host_visible=off,submit_ms=250,"
               "cache=/x/y=z");
-    ck_assert_str_eq(o.name, "llvmpipe");
-    ck_assert_str_eq(o.uuid, "");
+    ck_assert_str_eq(o.which.name, "llvmpipe");
+    ck_assert_str_eq(o.which.uuid, "");
     ck_assert(o.f16_math && !o.dot && !o.coopmat && o.gpu_kernels && !o.host_visible);
     ck_assert_uint_eq(o.submit_ms, 250);
     ck_assert_str_eq(o.cache_path, "/x/y=z");
     o = parse("6d657361-3232-2e33-2E36-000000000000");
-    ck_assert_str_eq(o.uuid, "6d657361-3232-2e33-2E36-000000000000");
-    ck_assert_str_eq(o.name, "");
+    ck_assert_str_eq(o.which.uuid, "6d657361-3232-2e33-2E36-000000000000");
+    ck_assert_str_eq(o.which.name, "");
     o = parse("host_visible=off");
-    ck_assert_uint_eq(o.index, 0);
-    ck_assert_str_eq(parse("RTX 4090").name, "RTX 4090");
-    ck_assert_str_eq(parse("4090 D").name, "4090 D");
+    ck_assert_uint_eq(o.which.index, 0);
+    ck_assert_str_eq(parse("RTX 4090").which.name, "RTX 4090");
+    ck_assert_str_eq(parse("4090 D").which.name, "4090 D");
 }
 END_TEST
 
@@ -70,12 +70,12 @@ START_TEST(bad_options_are_refused_by_name)
         {"99999999999999999999", "index"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct plm_vk_opts o = {.index = 7};
+        struct plm_vk_opts o = {.which = {.index = 7}};
         struct plm_error err = {0};
         ck_assert_msg(plm_vk_opts_parse(bad[i].text, &o, &err) == PLM_ERR_INVALID, "'%s'",
                       bad[i].text);
         ck_assert_msg(strstr(err.msg, bad[i].says) != NULL, "'%s': %s", bad[i].text, err.msg);
-        ck_assert_uint_eq(o.index, 7);
+        ck_assert_uint_eq(o.which.index, 7);
     }
     static char path[8192];
     memset(path, 'x', sizeof(path) - 1);
