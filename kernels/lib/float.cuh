@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of float activations by matrix instructions (kernels/README.md, "Numbers"). Weights and
-// activations are split in two narrow numbers each, hi + lo, whose products are added: with BF16
-// weights, x into two bfloat16; with all others, both into two TF32. A weight's lo is left out
-// where the type never has one.
+// Products of float activations by matrix instructions (kernels/README.md says in which order).
+// Weights and activations are split in two narrow numbers each, hi + lo, whose products are added:
+// with BF16 weights, x into two bfloat16; with all others, both into two TF32. A weight's lo is
+// left out where the type never has one.
 //
 // A *step* is what one instruction takes: 16 inputs of bfloat16, 8 of TF32. Within a step of 8 the
 // inputs 2t and 2t + 1 lie in columns t and t + 4, so that a thread's two are neighbours in memory.
