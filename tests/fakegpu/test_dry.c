@@ -36,6 +36,7 @@ START_TEST(a_kind_is_as_its_backend_opens_it)
     ck_assert_uint_eq(said.max_slab_bytes, is->max_slab_bytes);
     ck_assert_uint_eq(said.max_slabs, is->max_slabs);
     ck_assert_uint_eq(said.align_bytes, is->align_bytes);
+    ck_assert_uint_eq(said.prefers, is->prefers);
     ck_assert_uint_eq(said.few_rows, is->few_rows);
     backend->close(dev);
     backend->release(host, script);

@@ -174,6 +174,27 @@ static void each(void (*check)(const struct want *w, const union args *a))
 
 // ---- the table ----
 
+// A forward takes these for steps of few rows alone.
+static bool for_few_rows(enum plm_op op)
+{
+    return op == PLM_OP_QKV || op == PLM_OP_GLU || op == PLM_OP_ATTENTION_SPLIT;
+}
+
+static void has_a_kernel(const struct want *w, const union args *a)
+{
+    if (w->rows > PLM_CUDA_FEW_ROWS && for_few_rows(w->op))
+        return;
+    ck_assert_msg(plm_gpu_kernel_of(w->op, a, 0) != NULL,
+                  "no kernel for op %d, type %u, cache %u, act %u, %u rows", (int)w->op, w->type,
+                  w->kv_type, w->act, w->rows);
+}
+
+START_TEST(every_op_has_a_kernel_for_every_type)
+{
+    each(has_a_kernel);
+}
+END_TEST
+
 static void fits_its_arguments(const struct want *w, const union args *a)
 {
     const struct plm_gpu_kernel *k;
@@ -326,6 +347,7 @@ int main(void)
 {
     Suite *s = suite_create("gpu_kernels");
     TCase *tc = tcase_create("table");
+    tcase_add_test(tc, every_op_has_a_kernel_for_every_type);
     tcase_add_test(tc, kernels_fit_their_arguments);
     tcase_add_test(tc, grids_are_within_what_drivers_take);
     tcase_add_test(tc, symbols_are_unique_and_lead_back);
