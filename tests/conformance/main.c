@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // conformance TARGET [--cases N] [--seed S] [--quants FOLDER] [--ops NAME,NAME] [--kernels FILE]
+//             [--pairs 0|1]
 // Runs every op, or those named, on the target against the reference. --kernels: those
 // that a library has kernels for, which take the place of the kernels of the same names (simt).
-// Exit 0, 1, or 77 where the target does not exist on this machine.
+// --pairs 0: cases alone, no checks of ops together. Exit 0, 1, or 77 where the target does not
+// exist on this machine.
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +83,7 @@ struct options {
     int cases;
     uint64_t seed;
     uint64_t ops; // bits
+    bool pairs;
 };
 
 static int run_all(struct conf_target *t, const struct options *o)
@@ -110,7 +113,7 @@ static int run_all(struct conf_target *t, const struct options *o)
         ran++;
     }
     struct conf_rng rng = {o->seed};
-    int more = run_pairs(t, o->ops, &rng);
+    int more = o->pairs ? run_pairs(t, o->ops, &rng) : 0;
     if (strcmp(t->name, "reference") == 0)
         more += conf_doubles(&rng, o->cases);
     if (o->quants != NULL && (o->ops & BIT(GET_ROWS)))
@@ -147,6 +150,8 @@ static bool parse_option(struct options *o, const char *name, const char *value)
         o->quants = value;
     else if (strcmp(name, "--ops") == 0)
         o->ops = parse_ops(value);
+    else if (strcmp(name, "--pairs") == 0)
+        o->pairs = atoi(value) != 0;
 #ifdef CONF_SIMT
     else if (strcmp(name, "--kernels") == 0)
         o->ops = conf_simt_load(value);
@@ -159,7 +164,7 @@ static bool parse_option(struct options *o, const char *name, const char *value)
 int main(int argc, char **argv)
 {
     struct options o = {
-        .target = "reference", .cases = 40, .seed = 1, .ops = (1ull << PLM_OPS) - 1};
+        .target = "reference", .cases = 40, .seed = 1, .ops = (1ull << PLM_OPS) - 1, .pairs = true};
     bool named = false, ok = true;
     for (int i = 1; ok && i < argc; i++)
         if (argv[i][0] == '-') {
@@ -172,7 +177,7 @@ int main(int argc, char **argv)
         }
     if (!ok) {
         fprintf(stderr, "usage: conformance TARGET [--cases N] [--seed S] [--quants FOLDER] "
-                        "[--ops NAME,NAME] [--kernels FILE]\n");
+                        "[--ops NAME,NAME] [--kernels FILE] [--pairs 0|1]\n");
         return 2;
     }
     struct conf_target t;
