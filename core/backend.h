@@ -34,7 +34,8 @@ enum plm_op {
 
 // Kinds of slabs. DEVICE: fast memory of the device. ELASTIC: the same, but grown and shrunk while
 // kernels run (virtual-memory calls where the driver has them, else as DEVICE). PINNED: host memory
-// that the device reads. IMPORTED: the caller's host memory, given to the device.
+// that the device reads, and where caps.async writes. IMPORTED: the caller's host memory, given to
+// the device.
 enum plm_slab_kind { PLM_SLAB_DEVICE, PLM_SLAB_ELASTIC, PLM_SLAB_PINNED, PLM_SLAB_IMPORTED };
 
 struct plm_slab {
@@ -82,8 +83,11 @@ struct plm_caps {
     enum plm_commit commit;
     bool unified; // device memory is host memory: the host term of the plan applies
     bool reports_process_use;
-    bool tunes;                 // ops have variants to choose among
-    bool graphs;                // lists can be captured
+    bool tunes;  // ops have variants to choose among
+    bool graphs; // lists can be captured
+    // submit returns while the list runs, copy_in waits for nothing that runs, and kernels write to
+    // PINNED slabs: the host may look at one list's results while the next one runs.
+    bool async;
     bool addresses_only;        // has no bytes behind its addresses: weights are not read for it
     uint64_t granularity_bytes; // g of the plan; the CPU says 16 MiB
     uint64_t context_bytes;     // driver's cost of an open device, where process use is unknown

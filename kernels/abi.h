@@ -349,7 +349,8 @@ struct plm_gather_args {
 struct plm_argmax_record {
     int32_t index;
     float top;
-    uint32_t n_wrong; // infinities and NaNs; index and top mean nothing unless it is 0
+    uint32_t n_wrong; // infinities and NaNs; index and top mean nothing unless it is 0, but index
+                      // is in 0 .. n-1 whatever the row holds: the next step may read it as a token
     uint32_t pad;
 };
 struct plm_argmax_args {

@@ -75,7 +75,7 @@ PLM_KERNEL(plm_argmax, THREADS, 1, plm_argmax_args)
         for (int w = 1; w < THREADS / PLM_WARP; w++)
             merge(b, warps[w].top, warps[w].index, warps[w].n_wrong);
         plm_argmax_record *record = (plm_argmax_record *)a.dst + blockIdx.x;
-        record->index = (int32_t)b.index;
+        record->index = b.index < a.n ? (int32_t)b.index : 0; // nothing was larger than -inf
         record->top = b.top;
         record->n_wrong = b.n_wrong;
         record->pad = 0;

@@ -106,6 +106,9 @@ static void look_at(struct plm_backend_device *dev, enum plm_op op, const void *
         dev->best = (struct plm_argmax_args){0};
     } else if (op == PLM_OP_ARGMAX) {
         dev->best = *(const struct plm_argmax_args *)args;
+        dev->best_copy = 0;
+    } else if (op == PLM_OP_COPY && ((const struct plm_copy_args *)args)->src == dev->best.dst) {
+        dev->best_copy = ((const struct plm_copy_args *)args)->dst;
     }
 }
 
@@ -267,6 +270,9 @@ static int spoil_logits(struct plm_backend_device *dev)
         const struct plm_argmax_record record = {.n_wrong = dev->best.n};
         r = dev->script.inner->copy_in(dev->inner, dev->best.dst + i * sizeof(record), &record,
                                        sizeof(record));
+        if (r == PLM_OK && dev->best_copy != 0)
+            r = dev->script.inner->copy_in(dev->inner, dev->best_copy + i * sizeof(record), &record,
+                                           sizeof(record));
     }
     return r;
 }
@@ -343,7 +349,8 @@ int plm_sim_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *sr
 {
     if (plm_sim_is_lost(dev))
         return PLM_ERR_LOST;
-    pass_until(dev, dev->busy_until, -1);
+    if (!dev->caps.async)
+        pass_until(dev, dev->busy_until, -1);
     remember_copy(dev, dst, src, bytes);
     return dev->inner != NULL ? dev->script.inner->copy_in(dev->inner, dst, src, bytes) : PLM_OK;
 }

@@ -100,7 +100,7 @@ static int back_slab(struct plm_backend_device *dev, struct plm_slab *slab)
         return r;
     }
     slab->addr = own->inner.addr;
-    slab->host = dev->script.hides_slabs ? NULL : base;
+    slab->host = dev->script.hides_slabs && slab->kind != PLM_SLAB_PINNED ? NULL : base;
     return PLM_OK;
 }
 

@@ -50,6 +50,7 @@ static void fill_caps(struct plm_backend_device *dev)
         caps->few_rows = script->few_rows;
     }
     caps->graphs = script->graph_bytes > 0;
+    caps->async = script->async;
     caps->tunes = script->n_variants > 1; // as scripted, whatever computes
     snprintf(caps->name, sizeof(caps->name), "simulated device");
     snprintf(caps->uuid, sizeof(caps->uuid), "sim-%" PRIu64, script->capacity_bytes);

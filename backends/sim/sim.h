@@ -128,6 +128,7 @@ struct plm_sim_opts {
     const void *inner_opts;
     bool panels;                 // no inner: weights lie in panels, else as in the file
     bool hides_slabs;            // their bytes are not host-visible, as on a card of its own
+    bool async;                  // caps.async: copies in do not wait for lists that run
     struct plm_sim_world *world; // NULL: the device has one of its own
 
     uint64_t capacity_bytes;                    // of the first heap; must be set

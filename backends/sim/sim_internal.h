@@ -83,6 +83,7 @@ struct plm_backend_device {
     struct plm_sim_note guard;     // the last range that looks like one
     struct plm_matmul_args logits; // of the open list's last one
     struct plm_argmax_args best;   // what was found of them; rows is 0: nothing
+    uint64_t best_copy;            // where it is copied to in the list; 0: nowhere
     bool poisoned;                 // the open list has the token in it
     bool nan;                      // the list before had
 };

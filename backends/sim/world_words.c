@@ -25,6 +25,7 @@ const struct plm_world_field plm_world_device_fields[] = {
     DEVICE("unified", BOOL, unified),
     DEVICE("host", SIZE, host_bytes),
     DEVICE("hides_process_use", BOOL, hides_process_use),
+    DEVICE("async", BOOL, async),
     DEVICE("submit_time", TIME, submit_ns),
     DEVICE("dispatch_time", TIME, dispatch_ns),
     DEVICE("variants", U32, n_variants),

@@ -325,8 +325,10 @@ void plm_core_destroy(struct plm_core *core)
     plm_arena_destroy(core->ballast);
     plm_arena_destroy(core->workspace);
     plm_arena_destroy(core->weights);
-    if (core->device != NULL)
+    if (core->device != NULL) {
+        plm_core_drop_results(core);
         plm_device_close(core->device);
+    }
     plm_ledger_destroy(core->ledger);
     plm_core_tune_destroy(core);
     plm_sampler_destroy(core->sampler);

@@ -140,6 +140,20 @@ static void init_counts(plim_engine *engine)
     plm_histogram_init(&m->decode, false);
 }
 
+// What steps in the air need, where there may be any.
+static bool make_flights(plim_engine *engine, uint32_t max_sequences)
+{
+    struct plm_host *host = engine->core->host;
+    if (engine->core->results.host == NULL)
+        return true;
+    engine->picks = plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->picks));
+    for (int i = 0; i < 2; i++)
+        engine->flights[i].kept =
+            plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->flights[i].kept));
+    return engine->picks != NULL && engine->flights[0].kept != NULL &&
+           engine->flights[1].kept != NULL;
+}
+
 static int make_scheduler(plim_engine *engine, struct plm_error *err)
 {
     struct plm_core *core = engine->core;
@@ -173,6 +187,8 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
                                          sizeof(*engine->search.suspects));
     if (engine->search.suspects == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the list of suspects");
+    if (!make_flights(engine, opts.max_sequences))
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
     if (plm_ring_create(core->host, &engine->ring) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the engine's memory");
     return PLM_OK;
@@ -289,9 +305,14 @@ static void engine_stop(plim_engine *engine)
     pthread_mutex_unlock(&engine->lock);
     if (engine->has_thread)
         pthread_join(engine->thread, NULL);
+    if (engine->air != NULL) // nobody hears of it any more
+        plm_core_land(core, &engine->air->run, NULL);
     if (engine->sched != NULL)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
+    plm_free(core->host, engine->picks);
+    for (int i = 0; i < 2; i++)
+        plm_free(core->host, engine->flights[i].kept);
     plm_free(core->host, engine->search.suspects);
     plm_ring_destroy(engine->ring);
     if (engine->ready_fd >= 0)

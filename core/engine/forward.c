@@ -20,11 +20,15 @@ static int arm_guard(struct plm_core *core, int64_t cost)
                               sizeof(guard));
 }
 
-static int read_guard(struct plm_core *core, int64_t cost, int64_t *ret_used_bytes)
+static int read_guard(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
 {
     unsigned char guard[PLM_COST_GUARD_BYTES];
-    int r = plm_device_copy_out(core->device, guard,
-                                core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES,
+    int r = PLM_OK;
+    if (run->results != NULL)
+        memcpy(guard, (const char *)run->results + run->guard_at, sizeof(guard));
+    else
+        r = plm_device_copy_out(core->device, guard,
+                                core->workspace_addr + (uint64_t)run->cost - PLM_COST_GUARD_BYTES,
                                 sizeof(guard));
     unsigned char whole[PLM_COST_GUARD_BYTES];
     memset(whole, GUARD_BYTE, sizeof(whole));
@@ -32,7 +36,7 @@ static int read_guard(struct plm_core *core, int64_t cost, int64_t *ret_used_byt
     while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
         over--;
     if (r == PLM_OK)
-        *ret_used_bytes = cost + over;
+        *ret_used_bytes = run->cost + over;
     return r;
 }
 
@@ -47,41 +51,88 @@ void plm_core_drop_ballast(struct plm_core *core)
 // A step is idempotent: its writes are addressed by position. So where a submit of serving finds no
 // room, the ballast makes it, and the same list goes out once more. During the start a refusal is a
 // finding, not a mishap.
-static int submit(struct plm_core *core, uint64_t *ret_value)
+static int submit(struct plm_core *core, bool ahead, uint64_t *ret_value)
 {
     int r = plm_device_submit(core->device, ret_value);
-    if (r != PLM_ERR_OUT_OF_DEVICE || !plm_device_sealed(core->device))
+    if (r != PLM_ERR_OUT_OF_DEVICE || ahead || !plm_device_sealed(core->device))
         return r;
     core->resubmits++;
     plm_core_drop_ballast(core);
     return plm_device_submit(core->device, ret_value);
 }
 
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
-                     struct plm_forward_out *ret, int64_t *ret_used_bytes)
+void plm_core_drop_results(struct plm_core *core)
 {
-    uint64_t value;
-    const int64_t start = plm_now(core->clock);
-    const int64_t cost = plm_cost(plm_model_cost_table(core->model), &forward->shape);
-    int r = arm_guard(core, cost);
+    plm_device_free(core->device, &core->results);
+}
+
+int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst)
+{
+    plm_core_drop_results(core);
+    if (!plm_model_runs_ahead(core->model))
+        return PLM_OK;
+    const uint64_t bytes = 2 * plm_model_results_bytes(core->model, worst);
+    const int r = plm_device_alloc(core->device, PLM_SLAB_PINNED, bytes, &core->results);
+    if (r == PLM_OK && core->results.host != NULL)
+        memset(core->results.host, 0, bytes);
+    return r;
+}
+
+// The half of the results that this forward writes, if it leaves any.
+static void choose_results(struct plm_core *core, const struct plm_forward *forward,
+                           struct plm_run *run)
+{
+    const struct plm_shape *s = &forward->shape;
+    if (core->results.host == NULL || s->logits_rows == 0 ||
+        (forward->flags & PLM_FORWARD_SKIP_HEAD) != 0)
+        return;
+    const uint64_t at = core->results_next * (core->results.bytes / 2);
+    core->results_next ^= 1;
+    run->results_addr = core->results.addr + at;
+    run->results = (const void *)((const char *)core->results.host + at);
+    run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;
+}
+
+int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret)
+{
+    struct plm_forward with = *forward;
+    struct plm_run run = {.start_ns = plm_now(core->clock),
+                          .cost = plm_cost(plm_model_cost_table(core->model), &forward->shape)};
+    choose_results(core, forward, &run);
+    with.results = run.results_addr;
+    int r = arm_guard(core, run.cost);
     core->logits_at = 0;
     if (r == PLM_OK)
-        r = plm_model_forward(core->model, core->device, forward, ret);
+        r = plm_model_forward(core->model, core->device, &with, &run.out);
     if (r == PLM_OK && (forward->flags & PLM_FORWARD_CAPTURE) != 0)
         r = plm_device_capture(core->device);
     if (r == PLM_OK)
-        r = submit(core, &value);
-    if (r != PLM_OK) {
+        r = submit(core, forward->carry != 0, &run.value);
+    if (r != PLM_OK)
         plm_device_discard(core->device); // else the next forward would run what is left of this
-        return r;
-    }
+    *ret = run;
+    return r;
+}
+
+int plm_core_land(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
+{
     // From READY on the watchdog looks on; before, a step ends or the device is lost.
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
-    r = plm_device_wait(core->device, value, limit_ms > 0 ? limit_ms * 1000000 : -1);
-    core->forward_ns = plm_now(core->clock) - start;
+    int r = plm_device_wait(core->device, run->value, limit_ms > 0 ? limit_ms * 1000000 : -1);
+    const int64_t now = plm_now(core->clock);
+    // One that was submitted while another ran began when that ended.
+    core->forward_ns = now - plm_max_i64(run->start_ns, core->landed_ns);
+    core->landed_ns = now;
     if (r == PLM_OK && ret_used_bytes != NULL)
-        r = read_guard(core, cost, ret_used_bytes);
+        r = read_guard(core, run, ret_used_bytes);
     return r;
+}
+
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret,
+                     int64_t *ret_used_bytes)
+{
+    const int r = plm_core_submit(core, forward, ret);
+    return r == PLM_OK ? plm_core_land(core, ret, ret_used_bytes) : r;
 }
 
 // ---- what a forward leaves ----
@@ -104,13 +155,16 @@ const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
     return core->logits_row;
 }
 
-const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows)
+const struct plm_argmax_record *plm_core_best(struct plm_core *core, const struct plm_run *run,
+                                              uint32_t rows)
 {
-    const struct plm_argmax_record *host = plm_arena_host(core->workspace, best);
+    if (run->results != NULL)
+        return run->results;
+    const struct plm_argmax_record *host = plm_arena_host(core->workspace, run->out.best);
     if (host != NULL)
         return host;
-    if (core->best == NULL ||
-        plm_device_copy_out(core->device, core->best, best, rows * sizeof(*core->best)) != PLM_OK)
+    if (core->best == NULL || plm_device_copy_out(core->device, core->best, run->out.best,
+                                                  rows * sizeof(*core->best)) != PLM_OK)
         return NULL;
     return core->best;
 }
@@ -176,10 +230,14 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
                         struct plm_error *err)
 {
     struct dummy d;
+    struct plm_run run;
     void *memory = dummy_alloc(core, &step->shape, &d);
     if (memory == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a dummy step");
     dummy_fill(core, step, &d);
+    const bool carries = (flags & PLM_FORWARD_CARRY) != 0;
+    if (carries) // of the first record, which is there
+        memset(d.tokens, 0, step->shape.rows * sizeof(*d.tokens));
     const struct plm_forward forward = {.shape = step->shape,
                                         .flags = flags,
                                         .workspace = core->workspace_addr,
@@ -190,8 +248,11 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
                                         .tables = d.tables,
                                         .table_stride = d.stride,
                                         .logits_rows = d.logits_rows,
-                                        .tuner = tuner};
-    int r = plm_core_forward(core, &forward, ret, NULL);
+                                        .tuner = tuner,
+                                        .carry = carries ? core->results.addr : 0,
+                                        .picks = d.tokens};
+    int r = plm_core_forward(core, &forward, &run, NULL);
+    *ret = run.out;
     plm_free(core->host, memory);
     return r == PLM_OK
                ? r

@@ -17,14 +17,19 @@ static uint32_t next_rows(uint32_t rows)
     return UINT32_C(1) << (32 - __builtin_clz(rows));
 }
 
-// A graph of a decode of so many rows, and its first run. LIMIT: the device keeps no more graphs,
+// A graph of a decode of so many rows, and its first run; and one of a decode that follows another
+// without the host, where there are such. LIMIT: the device keeps no more graphs,
 // and the others run without.
 static int capture_one(struct plm_core *core, uint32_t rows, uint32_t ctx, struct plm_error *err)
 {
     const struct plm_stress_step step = {
         .shape = {.rows = rows, .seqs = rows, .logits_rows = rows, .ctx = ctx}};
     struct plm_forward_out out;
-    return plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE, NULL, &out, err);
+    int r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE, NULL, &out, err);
+    if (r == PLM_OK && core->results.host != NULL)
+        r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE | PLM_FORWARD_CARRY, NULL, &out,
+                                err);
+    return r;
 }
 
 // Long contexts attend with other kernels: one more graph, where the context may become so long.

@@ -131,6 +131,7 @@ struct plm_core {
     int64_t workspace_bytes;
     struct plm_shape worst; // that it is for
     int64_t forward_ns;     // of the last forward that ran
+    int64_t landed_ns;      // when it ended
     struct plm_pace pace;
     struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
@@ -144,6 +145,9 @@ struct plm_core {
     // Where the host does not see the workspace; else NULL.
     float *logits_row;              // [n_vocab]
     struct plm_argmax_record *best; // [opts.max_sequences], where forwards find them
+    // Where the model runs ahead: results of two steps, one after the other, that the host sees.
+    struct plm_slab results;
+    uint32_t results_next; // which of them the next step writes
     uint64_t logits_at; // device address of what is in logits_row; 0: nothing of the last forward
     int32_t *eog;       // tokens that end generation
     uint32_t n_eog;
@@ -217,16 +221,38 @@ bool plm_core_may_lose_memory(const struct plm_caps *caps);
 bool plm_core_certified(struct plm_core *core, struct plm_profile *ret);
 // The `watch` of struct plm_stress_ops; ctx is the core.
 void plm_core_watch(void *ctx, bool on, int64_t *ret_peak);
-// forward.c: one forward, waited for. While sealed, a submit that finds no room is made once more
-// without the ballast; OUT_OF_DEVICE: that failed, too, and nothing ran. TIMEOUT: it runs longer
-// than the watchdog allows, and may still run. *ret_used_bytes (may be NULL): workspace that it was
-// seen to use; above cost() where the guard behind the last buffer was written.
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward,
-                     struct plm_forward_out *ret, int64_t *ret_used_bytes);
+// forward.c: a forward that was submitted.
+struct plm_run {
+    uint64_t value; // of the timeline
+    int64_t start_ns, cost;
+    struct plm_forward_out out;
+    uint64_t results_addr; // for plm_forward.carry of the next one; 0: it leaves no results
+    // As results_addr for the host, once it landed; NULL: it leaves none.
+    const struct plm_argmax_record *results;
+    uint64_t guard_at; // from results on
+};
+
+// Takes the memory for results of steps up to this shape, in place of what there was; nothing where
+// the model does not run ahead.
+int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst);
+void plm_core_drop_results(struct plm_core *core);
+// Submits one forward. While sealed, a submit that finds no room is made once more without the
+// ballast, but not with carry; OUT_OF_DEVICE: nothing ran. The results of the last forward but one
+// are overwritten.
+int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret);
+// Waits for it. TIMEOUT: it runs longer than the watchdog allows, and may still run.
+// *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost() where the guard
+// behind the last buffer was written. Looks at results alone where it leaves some, so that others
+// may be submitted after it.
+int plm_core_land(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes);
+// Both.
+int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret,
+                     int64_t *ret_used_bytes);
 // Row i of the logits for the host; NULL: the device was lost.
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
-// The records of all rows of a step (plm_forward_out.best); NULL: the device was lost.
-const struct plm_argmax_record *plm_core_best(struct plm_core *core, uint64_t best, uint32_t rows);
+// The records of all rows of a step that landed and found them; NULL: the device was lost.
+const struct plm_argmax_record *plm_core_best(struct plm_core *core, const struct plm_run *run,
+                                              uint32_t rows);
 // One dummy forward of this shape and spread (step->kind does not count) on core's workspace and
 // pool, with plm_forward_flags; tuner: with TUNING. *ret as plm_core_forward.
 int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
@@ -434,6 +460,16 @@ struct plm_slow {
     int64_t since_ns; // it is on
 };
 
+// A step between its submit and what comes of it.
+struct plm_flight {
+    struct plm_shape shape;
+    struct plm_run run;
+    struct plm_seq *const *seqs; // [shape.logits_rows] whose logits they are; NULL: nobody's
+    struct plm_seq **kept;       // [max_sequences], where seqs lies while it is in the air; or NULL
+    uint64_t attended;           // positions that its rows look at, summed
+    int64_t begin_ns;
+};
+
 struct plim_engine {
     struct plm_core *core;
     struct plm_sched *sched;
@@ -449,6 +485,12 @@ struct plim_engine {
     uint64_t moved_blocks; // by evacuations
     bool disagrees;        // ledger and driver did at the last reading
     struct plm_buf text;   // of one token
+    // One step ahead (step.c).
+    struct plm_flight flights[2];
+    struct plm_flight *air; // the one that was not looked at yet; NULL: none
+    int32_t *picks;         // [max_sequences], or NULL
+    uint32_t waited;        // sequences that waited when a step was last formed on its own
+    bool left;              // one has left since
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks
@@ -518,6 +560,33 @@ void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int
                    const char *message);
 // Gives up the engine's hold on the requests that ended.
 void plm_step_bury(struct plim_engine *engine);
+// harvest.c
+//
+// What a step left for sampling. NULL among seqs: nobody's row.
+struct plm_harvest {
+    const struct plm_run *run; // landed
+    struct plm_seq *const *seqs;
+    uint32_t rows;
+    const struct plm_argmax_record *best; // of every row; NULL: the rows themselves are looked at
+};
+// Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
+// PLM_OK, NUMERIC, LOST. *ret_culprit: the one request whose logits are wrong where those of others
+// are not, or NULL: a prompt that has no logits in this step may have spoilt all there are.
+int plm_harvest_check(struct plim_engine *engine, struct plm_harvest *harvest,
+                      struct plim_request **ret_culprit);
+// Whether each of them takes the largest logit as its next token.
+bool plm_harvest_is_greedy(const struct plim_engine *engine, struct plm_seq *const *seqs,
+                           uint32_t n);
+// Chooses the tokens and delivers them.
+void plm_harvest_sample(struct plim_engine *engine, const struct plm_harvest *harvest);
+// step.c
+//
+// A sequence leaves the scheduler: its rows in the air are nobody's.
+void plm_step_forget(struct plim_engine *engine, const struct plm_seq *seq);
+// Waits for a step in the air and delivers it; what comes next finds none.
+void plm_step_land(struct plim_engine *engine);
+// The device is lost, and what was in the air with it.
+void plm_step_clear_air(struct plim_engine *engine);
 // step.c: takes in what was submitted and cancelled, and runs one step. Returns whether there was
 // work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);
@@ -544,14 +613,16 @@ void plm_monitor_hurry(struct plim_engine *engine);
 // of every step; true if it changed the pool, which it leaves alone while the engine sleeps.
 void plm_pressure_init(struct plim_engine *engine);
 bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep);
+// Whether it has anything to do.
+bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns);
 // Gives or takes slabs until the pool has `blocks` blocks, and counts them. Codes and the end of
 // shrinking as of plm_kv_pool_resize.
 int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks);
 
-// residency.c: the forward of this batch ran, and took core->forward_ns. Where a driver pushes our
-// memory out, nothing else may say so: several steps in a row that take far longer than when the
-// plan was proved are pressure, and end by themselves.
-void plm_residency_step(struct plim_engine *engine, const struct plm_batch *batch);
+// residency.c: a forward of these rows, which looked at so many positions, took core->forward_ns.
+// Where a driver pushes our memory out, nothing else may say so: several steps in a row that take
+// far longer than when the plan was proved are pressure, and end by themselves.
+void plm_residency_step(struct plim_engine *engine, uint32_t rows, uint64_t attended);
 
 // ---- faults ----
 

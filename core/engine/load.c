@@ -94,6 +94,7 @@ int plm_core_reopen(struct plm_core *core, struct plm_error *err)
     plm_arena_destroy(core->ballast);
     plm_arena_destroy(core->workspace);
     plm_arena_destroy(core->weights);
+    plm_core_drop_results(core);
     core->ballast = core->workspace = core->weights = NULL;
     int r = plm_device_reopen(core->device, err);
     if (r != PLM_OK)

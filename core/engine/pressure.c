@@ -195,6 +195,18 @@ static bool may_move(const struct plim_engine *engine, bool asleep)
            plm_device_status(engine->core->device) == PLM_OK;
 }
 
+bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_kv_pool_stats pool;
+    plm_monitor_poll(engine, now_ns);
+    pthread_mutex_lock(&engine->lock);
+    const bool news = engine->has_reading;
+    pthread_mutex_unlock(&engine->lock);
+    plm_kv_pool_read(engine->core->pool, &pool);
+    return news || engine->slow.on || pool.total != engine->line_blocks ||
+           plm_line_size(&engine->line, pool.total) != pool.total;
+}
+
 bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
 {
     struct plm_stress_reading reading;

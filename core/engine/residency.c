@@ -226,15 +226,12 @@ static void end(struct plim_engine *engine)
              plm_seconds(s->since_ns, plm_now(engine->core->clock)));
 }
 
-void plm_residency_step(struct plim_engine *engine, const struct plm_batch *batch)
+void plm_residency_step(struct plim_engine *engine, uint32_t rows, uint64_t attended)
 {
     const struct plm_core *core = engine->core;
     struct plm_slow *s = &engine->slow;
-    uint64_t attends = 0;
-    for (uint32_t i = 0; core->pace.n > 0 && i < batch->shape.rows; i++)
-        attends += (uint64_t)batch->pos[i] + 1;
     const int64_t ns = core->forward_ns;
-    const int64_t usual = usual_ns(&core->pace, batch->shape.rows, attends);
+    const int64_t usual = usual_ns(&core->pace, rows, attended);
     if (usual == 0)
         return;
     const bool over = ns > SLOW_STEP * usual + SLOW_SLACK_NS;
@@ -243,7 +240,7 @@ void plm_residency_step(struct plim_engine *engine, const struct plm_batch *batc
     engine->counts.slow_steps += over;
     if (s->over == SLOW_STEPS) {
         if (!s->on)
-            begin(engine, batch->shape.rows, ns, usual);
+            begin(engine, rows, ns, usual);
         // Without readings nothing would bring back what was given.
         s->gives = core->opts.monitor_ms > 0;
         s->over = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step: take in what arrived, form a batch, ask the gate, run, sample, deliver.
+// One step: take in what arrived, form a batch, ask the gate, run, sample, deliver. On devices that
+// let it, decodes run one step ahead of the host.
 #include <string.h>
 
 #include "core/base/checked.h"
@@ -150,139 +151,73 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
     }
 }
 
-static int forward(struct plim_engine *engine, const struct plm_batch *batch,
-                   struct plm_forward_out *ret)
+static void audit(struct plim_engine *engine, const struct plm_shape *shape, int64_t used)
+{
+    const int64_t excess = plm_gate_audit(&engine->gate, shape, used);
+    if (excess <= 0)
+        return;
+    plm_logf(&engine->core->log, PLM_LOG_ERROR,
+             "a forward of %u rows used %lld bytes more than planned (a defect; the plan now "
+             "counts them)",
+             shape->rows, (long long)excess);
+    plm_ring_put(engine->ring,
+                 &(struct plm_ring_record){.kind = PLM_RING_OVERRUN, .value = excess});
+    plm_incident(engine, "audit");
+}
+
+static uint64_t attended(const struct plm_batch *batch)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < batch->shape.rows; i++)
+        n += (uint64_t)batch->pos[i] + 1;
+    return n;
+}
+
+// Submits a batch. carry (may be NULL): it follows this flight without the host, and its tokens are
+// numbers of that one's rows.
+static int take_off(struct plim_engine *engine, const struct plm_batch *batch,
+                    const struct plm_flight *carry, struct plm_flight *flight)
 {
     struct plm_core *core = engine->core;
-    const struct plm_forward forward = {
-        .shape = batch->shape,
-        .flags = batch->shape.logits_rows == 0 ? PLM_FORWARD_SKIP_HEAD : 0,
-        .workspace = core->workspace_addr,
-        .tokens = batch->tokens,
-        .pos = batch->pos,
-        .seq = batch->seq,
-        .slots = batch->slots,
-        .tables = batch->tables,
-        .table_stride = batch->table_stride,
-        .logits_rows = batch->logits_rows};
-    int64_t used = 0;
+    struct plm_forward forward = {.shape = batch->shape,
+                                  .flags =
+                                      batch->shape.logits_rows == 0 ? PLM_FORWARD_SKIP_HEAD : 0,
+                                  .workspace = core->workspace_addr,
+                                  .tokens = batch->tokens,
+                                  .pos = batch->pos,
+                                  .seq = batch->seq,
+                                  .slots = batch->slots,
+                                  .tables = batch->tables,
+                                  .table_stride = batch->table_stride,
+                                  .logits_rows = batch->logits_rows};
+    for (uint32_t i = 0; carry != NULL && i < batch->shape.rows; i++)
+        engine->picks[i] = batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);
+    if (carry != NULL) {
+        forward.carry = carry->run.results_addr;
+        forward.picks = engine->picks;
+    }
+    flight->shape = batch->shape;
+    flight->seqs = batch->logits_seqs;
+    flight->attended = core->pace.n > 0 ? attended(batch) : 0;
     plm_device_step_begin(core->device);
     if (PLM_PLANT(ALLOC))
         plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
-    int r = plm_core_forward(core, &forward, ret, &used);
+    const int r = plm_core_submit(core, &forward, &flight->run);
     plm_device_step_end(core->device);
-    if (r == PLM_OK)
-        plm_residency_step(engine, batch);
-    int64_t excess = r == PLM_OK ? plm_gate_audit(&engine->gate, &batch->shape, used) : 0;
-    if (excess > 0) {
-        plm_logf(&core->log, PLM_LOG_ERROR,
-                 "a forward of %u rows used %lld bytes more than planned (a defect; the plan now "
-                 "counts them)",
-                 batch->shape.rows, (long long)excess);
-        plm_ring_put(engine->ring,
-                     &(struct plm_ring_record){.kind = PLM_RING_OVERRUN, .value = excess});
-        plm_incident(engine, "audit");
-    }
     return r;
 }
 
-// ---- the logits ----
-
-// What a step left for sampling.
-struct harvest {
-    const struct plm_batch *batch;
-    struct plm_forward_out out;
-    const struct plm_argmax_record *best; // of every row; NULL: the rows themselves are looked at
-};
-
-// Row i; NULL: the device is lost since.
-static const float *row_of(struct plim_engine *engine, const struct harvest *h, uint32_t i)
+static int touch_down(struct plim_engine *engine, const struct plm_flight *flight)
 {
-    return plm_core_logits(engine->core, h->out.logits, i);
-}
-
-// PLM_OK, LOST, or NUMERIC where a number of the row is none.
-static int check_row(struct plim_engine *engine, const struct harvest *h, uint32_t i)
-{
-    if (h->best != NULL)
-        return h->best[i].n_wrong == 0 ? PLM_OK : PLM_ERR_NUMERIC;
-    const float *row = row_of(engine, h, i);
-    if (row == NULL)
-        return PLM_ERR_LOST;
-    const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
-    return plm_sample_finite(row, n_vocab) ? PLM_OK : PLM_ERR_NUMERIC;
-}
-
-// Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
-// *ret_culprit: the one request whose logits are wrong where those of others are not, or NULL: a
-// prompt that has no logits in this step may have spoilt all there are.
-static int check(struct plim_engine *engine, struct harvest *h, struct plim_request **ret_culprit)
-{
-    const uint32_t rows = h->batch->shape.logits_rows;
-    struct plim_request *wrong = NULL;
-    bool several = false, any_right = false;
-    if (h->out.best != 0) {
-        h->best = plm_core_best(engine->core, h->out.best, rows);
-        if (h->best == NULL)
-            return PLM_ERR_LOST;
+    int64_t used = 0;
+    plm_device_step_begin(engine->core->device);
+    const int r = plm_core_land(engine->core, &flight->run, &used);
+    plm_device_step_end(engine->core->device);
+    if (r == PLM_OK) {
+        plm_residency_step(engine, flight->shape.rows, flight->attended);
+        audit(engine, &flight->shape, used);
     }
-    for (uint32_t i = 0; i < rows; i++) {
-        struct plim_request *request = ((struct plm_choice *)h->batch->logits_seqs[i])->request;
-        int r = check_row(engine, h, i);
-        if (r == PLM_OK) {
-            any_right = true;
-            continue;
-        }
-        if (r != PLM_ERR_NUMERIC)
-            return r;
-        several = several || (wrong != NULL && wrong != request);
-        wrong = request;
-    }
-    *ret_culprit = several || !any_right ? NULL : wrong;
-    return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
-}
-
-// The token that row i gives a choice. LOST: it could not be read.
-static int sample(struct plim_engine *engine, const struct harvest *h, uint32_t i,
-                  struct plm_sample_out *out)
-{
-    const struct plm_choice *choice = (const struct plm_choice *)h->batch->logits_seqs[i];
-    const struct plim_request *request = choice->request;
-    const struct plm_seq *seq = &choice->seq;
-    struct plm_sample_in in = {.params = &request->params,
-                               .prompt = seq->tokens,
-                               .n_prompt = seq->n_prompt,
-                               .output = seq->tokens + seq->n_prompt,
-                               .n_output = seq->n_tokens - seq->n_prompt,
-                               .choice = choice->index};
-    if (in.n_output < request->min_tokens) {
-        in.banned = engine->core->eog;
-        in.n_banned = engine->core->n_eog;
-    }
-    if (h->best != NULL && plm_sample_is_argmax(&in)) {
-        *out = (struct plm_sample_out){.token = h->best[i].index};
-        return PLM_OK;
-    }
-    in.logits = row_of(engine, h, i);
-    return in.logits != NULL ? plm_sampler_draw(engine->core->sampler, &in, out) : PLM_ERR_LOST;
-}
-
-static void sample_rows(struct plim_engine *engine, const struct harvest *h)
-{
-    for (uint32_t i = 0; i < h->batch->shape.logits_rows; i++) {
-        struct plm_choice *choice = (struct plm_choice *)h->batch->logits_seqs[i];
-        struct plm_sample_out out;
-        // An earlier row of this step may have ended the whole request.
-        if (!choice->live)
-            continue;
-        int r = sample(engine, h, i, &out);
-        if (r == PLM_ERR_LOST)
-            return; // the next step finds it so, and computes these again
-        if (r == PLM_OK)
-            plm_step_token(engine, choice, &out, plm_now(engine->core->clock));
-        else
-            plm_step_fail(engine, choice->request, r, "no token can be chosen");
-    }
+    return r;
 }
 
 // ---- a step that ran ----
@@ -298,11 +233,11 @@ static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns
 }
 
 // The batch ran: its rows are in the cache, and its logits become tokens.
-static void deliver(struct plim_engine *engine, const struct harvest *h, int64_t from_ns)
+static void deliver(struct plim_engine *engine, const struct plm_harvest *h, int64_t from_ns)
 {
     const uint64_t before = engine->counts.generated_tokens;
     plm_sched_commit(engine->sched);
-    sample_rows(engine, h);
+    plm_harvest_sample(engine, h);
     engine->counts.steps++;
     const int64_t end_ns = plm_now(engine->core->clock);
     engine->counts.last_step_time_ns = end_ns;
@@ -313,15 +248,15 @@ static void deliver(struct plim_engine *engine, const struct harvest *h, int64_t
 }
 
 // The batch did not run, or not well. Nobody ends but the one whose fault it is.
-static void recover(struct plim_engine *engine, const struct plm_batch *batch, int status,
+static void recover(struct plim_engine *engine, const struct plm_shape *shape, int status,
                     struct plim_request *culprit)
 {
-    plm_logf(&engine->core->log, PLM_LOG_WARN, "a forward of %u rows failed: %s", batch->shape.rows,
+    plm_logf(&engine->core->log, PLM_LOG_WARN, "a forward of %u rows failed: %s", shape->rows,
              plm_strstatus(status));
     switch (status) {
     case PLM_ERR_OUT_OF_DEVICE:
         plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_NO_ROOM});
-        plm_recover_refused(engine, &batch->shape);
+        plm_recover_refused(engine, shape);
         break;
     case PLM_ERR_LOST:
     case PLM_ERR_TIMEOUT: plm_recover_lost(engine, status); break;
@@ -329,17 +264,158 @@ static void recover(struct plim_engine *engine, const struct plm_batch *batch, i
     }
 }
 
+// Ends a step that took off, or did not (status). Returns whether it is delivered.
+static bool finish(struct plim_engine *engine, const struct plm_flight *flight, int status)
+{
+    // One that took off while another was in the air begins where that landed.
+    const int64_t from_ns = plm_max_i64(flight->begin_ns, engine->counts.last_step_time_ns);
+    struct plim_request *culprit = NULL;
+    struct plm_harvest harvest = {
+        .run = &flight->run, .seqs = flight->seqs, .rows = flight->shape.logits_rows};
+    if (status == PLM_OK)
+        status = touch_down(engine, flight);
+    if (status == PLM_OK)
+        status = plm_harvest_check(engine, &harvest, &culprit);
+    if (status == PLM_OK)
+        deliver(engine, &harvest, from_ns);
+    else
+        recover(engine, &flight->shape, status, culprit);
+    return status == PLM_OK;
+}
+
+// ---- one step ahead ----
+//
+// Where the device is asynchronous, a step of greedy decodes is left in the air: the next call
+// submits the step after it, which takes its tokens on the device, before it looks at what came of
+// the first. So the device does not wait for the host. A sequence that ends has computed one row
+// too many, whose result is nobody's and whose block is free when its sequence has left: whoever
+// gets it writes it later, since lists run in their order. Whatever else is to be done (a sleep, a
+// resize, a new request) lands the step first.
+
+static bool in_the_air(const struct plim_engine *engine)
+{
+    return engine->air != NULL;
+}
+
+static uint32_t waiting(const struct plim_engine *engine)
+{
+    struct plm_sched_stats s;
+    plm_sched_read(engine->sched, &s);
+    return s.queued + s.paused + s.followers;
+}
+
+// Remembers whose rows they are, since the scheduler forms on before the step lands.
+static void keep(struct plm_flight *flight)
+{
+    memcpy(flight->kept, flight->seqs, flight->shape.logits_rows * sizeof(*flight->kept));
+    flight->seqs = flight->kept;
+}
+
+static bool may_stay_up(const struct plim_engine *engine, const struct plm_batch *batch)
+{
+    return engine->flights[0].kept != NULL && batch->prefill_rows == 0 && engine->search.n == 0 &&
+           engine->recover.rows_max == 0 && batch->shape.logits_rows == batch->shape.rows &&
+           plm_harvest_is_greedy(engine, batch->logits_seqs, batch->shape.rows);
+}
+
+void plm_step_forget(struct plim_engine *engine, const struct plm_seq *seq)
+{
+    engine->left = true;
+    for (int f = 0; in_the_air(engine) && f < 2; f++) {
+        struct plm_flight *flight = &engine->flights[f];
+        for (uint32_t i = 0; i < flight->shape.logits_rows; i++) {
+            if (flight->kept[i] == seq)
+                flight->kept[i] = NULL;
+        }
+    }
+}
+
+void plm_step_clear_air(struct plim_engine *engine)
+{
+    engine->air = NULL;
+}
+
+void plm_step_land(struct plim_engine *engine)
+{
+    struct plm_flight *flight = engine->air;
+    if (flight == NULL)
+        return;
+    finish(engine, flight, PLM_OK);
+    engine->air = NULL;
+}
+
+// Whatever its next token is.
+static bool goes_on(void *ctx, const struct plm_seq *seq)
+{
+    const struct plm_choice *choice = (const struct plm_choice *)seq;
+    (void)ctx;
+    return choice->live && choice->completions + 1 < choice->max_output;
+}
+
+// Whether somebody waits who may get a row in the next step: one who came since a step was formed
+// on its own, or anybody where a sequence left.
+static bool is_wanted(const struct plim_engine *engine)
+{
+    const uint32_t n = waiting(engine);
+    return n > engine->waited || (n > 0 && engine->left);
+}
+
+// Submits the step after the one in the air. False: there is none, and nothing is pending.
+static bool take_off_ahead(struct plim_engine *engine, const struct plm_flight *now,
+                           struct plm_flight *next)
+{
+    const struct plm_sched_ahead ahead = {.goes_on = goes_on};
+    const uint32_t rows = now->shape.logits_rows;
+    struct plm_batch batch;
+    struct plm_gate_result gate;
+    if (now->run.results_addr == 0 || engine->search.n > 0 || is_wanted(engine) ||
+        !plm_harvest_is_greedy(engine, now->seqs, rows) ||
+        !plm_sched_form_ahead(engine->sched, now->seqs, rows, &ahead, &batch))
+        return false;
+    gate_step(engine, &batch, &gate);
+    if (gate.answer == PLM_GATE_GO && take_off(engine, &batch, now, next) == PLM_OK) {
+        keep(next);
+        return true;
+    }
+    plm_sched_drop_ahead(engine->sched);
+    return false;
+}
+
+// One more step into the air, and the one before it lands.
+static void fly_on(struct plim_engine *engine, int64_t now_ns)
+{
+    struct plm_flight *now = engine->air;
+    struct plm_flight *next =
+        now == &engine->flights[0] ? &engine->flights[1] : &engine->flights[0];
+    next->begin_ns = now_ns;
+    const bool ahead = take_off_ahead(engine, now, next);
+    if (!ahead)
+        next->shape = (struct plm_shape){0};
+    const bool well = finish(engine, now, PLM_OK);
+    engine->air = ahead && well ? next : NULL;
+    if (!ahead || well || engine->recover.down || engine->recover.gone)
+        return;
+    // It computed with what the one before gave, and is nobody's.
+    const int r = plm_core_land(engine->core, &next->run, NULL);
+    if (r != PLM_OK)
+        plm_recover_lost(engine, r);
+}
+
+// ---- a step on its own ----
+
 static void run(struct plim_engine *engine, const struct plm_batch *batch, int64_t now_ns)
 {
-    struct plim_request *culprit = NULL;
-    struct harvest harvest = {.batch = batch};
-    int r = forward(engine, batch, &harvest.out);
-    if (r == PLM_OK)
-        r = check(engine, &harvest, &culprit);
-    if (r == PLM_OK)
-        deliver(engine, &harvest, now_ns);
-    else
-        recover(engine, batch, r, culprit);
+    struct plm_flight *flight = &engine->flights[0];
+    flight->begin_ns = now_ns;
+    const int r = take_off(engine, batch, NULL, flight);
+    engine->left = false;
+    engine->waited = waiting(engine);
+    if (r == PLM_OK && may_stay_up(engine, batch)) {
+        keep(flight);
+        engine->air = flight;
+    } else {
+        finish(engine, flight, r);
+    }
 }
 
 // ---- a step that does not run ----
@@ -409,6 +485,10 @@ static bool work(struct plim_engine *engine, int64_t now_ns, bool asleep)
     note_work(engine, now_ns);
     if (!plm_recover_ready(engine, now_ns))
         return engine->recover.down || arrived;
+    if (in_the_air(engine)) {
+        fly_on(engine, now_ns);
+        return true;
+    }
     form(engine, &batch);
     if (batch.shape.rows > 0) {
         engine->stalled_steps = 0;
@@ -422,11 +502,22 @@ static bool work(struct plim_engine *engine, int64_t now_ns, bool asleep)
     return arrived;
 }
 
+// What is done between steps may move or take the blocks that one in the air works with.
+static bool must_land(struct plim_engine *engine, int64_t now_ns)
+{
+    pthread_mutex_lock(&engine->lock);
+    const bool sleeps = engine->sleep.state != PLM_AWAKE;
+    pthread_mutex_unlock(&engine->lock);
+    return sleeps || plm_pressure_due(engine, now_ns);
+}
+
 bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
     plm_ring_step(engine->ring, engine->n_marks, now_ns);
     plm_door_relook(engine);
+    if (in_the_air(engine) && must_land(engine, now_ns))
+        plm_step_land(engine);
     const bool asleep = plm_sleep_step(engine);
     const bool resized = plm_pressure_step(engine, now_ns, asleep);
     const bool worked = work(engine, now_ns, asleep);

@@ -179,6 +179,8 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
         r = plm_arena_alloc(core->workspace, (uint64_t)bytes, PLM_COST_ALIGN,
                             &core->workspace_addr);
     if (r == PLM_OK)
+        r = plm_core_take_results(core, &shape);
+    if (r == PLM_OK)
         r = host_logits(core);
     core->workspace_bytes = bytes;
     core->worst = shape;

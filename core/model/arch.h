@@ -45,6 +45,7 @@ struct plm_layer {
 // Indices into the cost table: every buffer of the workspace.
 enum plm_buffer {
     PLM_BUF_TOKENS,
+    PLM_BUF_PICKS, // where the step before left the tokens, on devices that run ahead
     PLM_BUF_POS,
     PLM_BUF_SEQ,
     PLM_BUF_SLOTS,
@@ -77,6 +78,7 @@ struct plm_model {
     uint64_t prefers;
     uint32_t few_rows;
     uint32_t partials;
+    bool ahead; // steps take their tokens from the one before on the device
     struct plm_weight token_embd;
     struct plm_weight output_norm;
     struct plm_weight output;      // absent: tied to token_embd

@@ -7,11 +7,13 @@
 // reads what the one before it wrote. Types that differ among q, k and v cost one more each.
 #include "core/model/arch.h"
 
+#include <stddef.h>
+
 #include "core/base/checked.h"
 
 // Dispatches of one layer at most (separate ones), and of frame and head.
 #define LAYER_DISPATCHES 13
-#define FRAME_DISPATCHES 6
+#define FRAME_DISPATCHES 8
 
 // Pairs of a row and a split whose partial attention is kept at once: a single row over 262,144
 // tokens, or eight over 32,768. More rows and tokens fill a device without being split.
@@ -146,7 +148,8 @@ static void inputs(struct pass *p)
         const void *src;
         uint64_t bytes;
     } copies[] = {
-        {PLM_BUF_TOKENS, f->tokens, 4ull * s->rows},
+        {PLM_BUF_TOKENS, f->tokens, f->carry == 0 ? 4ull * s->rows : 0},
+        {PLM_BUF_PICKS, f->picks, f->carry != 0 ? 4ull * s->rows : 0},
         {PLM_BUF_POS, f->pos, 4ull * s->rows},
         {PLM_BUF_SEQ, f->seq, 4ull * s->rows},
         {PLM_BUF_SLOTS, f->slots, 8ull * s->rows},
@@ -158,6 +161,21 @@ static void inputs(struct pass *p)
             did(p, plm_device_copy_in(p->device, p->at[copies[i].buffer], copies[i].src,
                                       copies[i].bytes));
     }
+}
+
+// The tokens that the step before found, without the host: index is the first word of a record.
+static void carry_tokens(struct pass *p)
+{
+    const struct plm_gather_args a = {.src = p->forward->carry,
+                                      .index = p->at[PLM_BUF_PICKS],
+                                      .dst = p->at[PLM_BUF_TOKENS],
+                                      .rows = p->rows,
+                                      .n = 1};
+    _Static_assert(offsetof(struct plm_argmax_record, index) == 0, "picks point at it");
+    if (p->forward->carry == 0)
+        return;
+    LAUNCH(p, gather, &a);
+    barrier(p);
 }
 
 static void embed(struct pass *p)
@@ -407,6 +425,19 @@ static void select_rows(struct pass *p)
     p->rows = a.rows;
 }
 
+// What the host looks at after the step, copied to where later steps do not write.
+static void leave_results(struct pass *p)
+{
+    const struct plm_copy_args a = {.src = p->at[PLM_BUF_BEST],
+                                    .dst = p->forward->results,
+                                    .n_words =
+                                        plm_model_results_bytes(p->model, &p->forward->shape) / 4};
+    if (p->forward->results == 0)
+        return;
+    barrier(p);
+    LAUNCH(p, copy, &a);
+}
+
 // The logits, and what greedy sampling needs of them where the device finds it.
 static void head(struct pass *p)
 {
@@ -422,6 +453,7 @@ static void head(struct pass *p)
         return;
     barrier(p);
     LAUNCH(p, argmax, &best);
+    leave_results(p);
 }
 
 // With FEW_LAYERS the stress runs one layer of each place; their peaks are those of all.
@@ -444,6 +476,7 @@ int plm_model_forward(struct plm_model *model, struct plm_device *device,
         forward->shape.logits_rows > 0 && !(forward->flags & PLM_FORWARD_SKIP_HEAD);
     const uint64_t layer_bytes = plm_kv_layer_bytes(&model->facts.groups[0]);
     inputs(&p);
+    carry_tokens(&p);
     embed(&p);
     for (uint32_t il = 0; il < model->hp.n_layer; il++) {
         const struct plm_layer *l = &model->layers[il];
@@ -490,6 +523,7 @@ void plm_model_adapt(struct plm_model *model, const struct plm_caps *caps)
     const bool is_split = caps->prefers >> PLM_OP_ATTENTION_SPLIT & 1;
     model->prefers = caps->prefers;
     model->few_rows = caps->few_rows;
+    model->ahead = caps->async && plm_model_finds_best(model);
     model->partials = !is_split ? 0 : splits < PARTIALS_MAX ? (uint32_t)splits : PARTIALS_MAX;
     plm_model_fill_cost(model);
 }

@@ -81,7 +81,7 @@ static uint32_t part_of(const struct plm_backend_device *dev, enum plm_op op, co
 {
     const struct plm_model *model = dev->tally->model;
     const uint32_t head = model->hp.n_layer + 1;
-    if (op == PLM_OP_GATHER)
+    if (op == PLM_OP_GATHER && ((const struct plm_gather_args *)args)->n > 1) // not the tokens
         return head;
     if (op != PLM_OP_RMS_NORM)
         return dev->part;
@@ -162,6 +162,8 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
                   const struct plm_shape *shape, const uint64_t *tables)
 {
     const int32_t token = 0, seq = 0, row = 0, pos = (int32_t)(shape->ctx - 1);
+    // As while it decodes: each step follows one whose tokens are still on the device.
+    const uint64_t results = plm_model_runs_ahead(model) ? workspace : 0;
     struct plm_forward_out out;
     const struct plm_forward forward = {.shape = *shape,
                                         .workspace = workspace,
@@ -172,7 +174,10 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
                                         .tables = tables,
                                         .table_stride =
                                             (uint32_t)plm_div_ceil(shape->ctx, PLM_KV_BLOCK_TOKENS),
-                                        .logits_rows = &row};
+                                        .logits_rows = &row,
+                                        .carry = results,
+                                        .picks = &row,
+                                        .results = results};
     const int r = plm_model_forward(model, device, &forward, &out);
     plm_device_discard(device);
     return r;

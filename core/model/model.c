@@ -140,6 +140,7 @@ void plm_model_fill_cost(struct plm_model *model)
     plm_each_weight(model, wants_f32, &f32);
     const struct plm_cost_buffer buffers[PLM_BUFFERS] = {
         [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
+        [PLM_BUF_PICKS] = {.name = "picks", .per_row = model->ahead ? 4 : 0},
         [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
         [PLM_BUF_SEQ] = {.name = "sequences", .per_row = 4},
         [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8},
@@ -228,4 +229,16 @@ const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
 bool plm_model_finds_best(const struct plm_model *model)
 {
     return (model->prefers >> PLM_OP_ARGMAX & 1) != 0;
+}
+
+bool plm_model_runs_ahead(const struct plm_model *model)
+{
+    return model->ahead;
+}
+
+uint64_t plm_model_results_bytes(const struct plm_model *model, const struct plm_shape *shape)
+{
+    uint64_t at[PLM_BUFFERS];
+    plm_cost_layout(&model->cost, shape, at);
+    return at[PLM_BUF_GUARD] + PLM_COST_GUARD_BYTES - at[PLM_BUF_BEST];
 }

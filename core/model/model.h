@@ -107,6 +107,7 @@ enum plm_forward_flags {
     // instead of being appended. Whether the head takes part is SKIP_HEAD's matter alone.
     PLM_FORWARD_TUNING = 4,
     PLM_FORWARD_CAPTURE = 8, // the caller makes a graph of the list before it runs it
+    PLM_FORWARD_CARRY = 16,  // of dummy steps: with tokens of the step before
 };
 
 // Gets the ops of a tuning run in order. What they need was appended before and may be submitted;
@@ -121,7 +122,7 @@ struct plm_forward {
     struct plm_shape shape;
     unsigned flags;
     uint64_t workspace;            // device address of at least plm_cost(table, &shape) bytes
-    const int32_t *tokens;         // [rows]
+    const int32_t *tokens;         // [rows]; not looked at with carry
     const int32_t *pos;            // [rows]
     const int32_t *seq;            // [rows], 0 .. seqs-1
     const uint64_t *slots;         // [rows]: address of the KV block of each token
@@ -129,6 +130,13 @@ struct plm_forward {
     uint32_t table_stride;         // ceil(ctx / 16)
     const int32_t *logits_rows;    // [logits_rows]: rows whose logits are wanted, ascending
     const struct plm_tuner *tuner; // with TUNING
+    // Only where the model runs ahead; 0: without. carry: device address of a step's results, whose
+    // records hold this step's tokens; picks [rows]: four times the number of each row's record.
+    // results: device address to which the records of this step's rows and its guard are copied
+    // when it ends, plm_model_results_bytes.
+    uint64_t carry;
+    const int32_t *picks;
+    uint64_t results;
 };
 
 // Device addresses of what a step leaves behind.
@@ -136,6 +144,13 @@ struct plm_forward_out {
     uint64_t logits; // float32 [logits_rows, n_vocab]; 0 with SKIP_HEAD or no logits rows
     uint64_t best;   // struct plm_argmax_record [logits_rows]; 0 where the device does not find it
 };
+
+// Whether steps of the model on its device may leave their results where the host reads them while
+// the next step runs, and may take their tokens from there: a device that is asynchronous and finds
+// the best tokens.
+bool plm_model_runs_ahead(const struct plm_model *model);
+// Of a step with logits rows: its records (struct plm_argmax_record), and the guard at the end.
+uint64_t plm_model_results_bytes(const struct plm_model *model, const struct plm_shape *shape);
 
 // The shortest context over which a decode of so many rows attends in one piece, since it has more
 // splits than are kept: the launches are others from there on. Beyond any context: it never does.

@@ -200,6 +200,25 @@ static inline void grow_ahead(const struct plm_sched *s)
     __builtin_prefetch(&s->slots[seq->slot], 1);
 }
 
+static void add_block(struct plm_sched *s, struct plm_seq *seq, uint32_t block)
+{
+    widen(s, seq->n_blocks + 1);
+    set_block(s, seq, seq->n_blocks++, block);
+    s->slots[seq->slot].room = seq->n_blocks * PLM_KV_BLOCK_TOKENS;
+}
+
+bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq)
+{
+    const struct plm_running *r = &s->slots[seq->slot];
+    if (r->n_computed + 2 <= r->room)
+        return true;
+    const uint32_t block = plm_kv_pool_alloc(s->pool);
+    if (block == PLM_KV_NO_BLOCK)
+        return false;
+    add_block(s, seq, block);
+    return true;
+}
+
 void plm_sched_grow(struct plm_sched *s)
 {
     while (s->n_grows > 0) {
@@ -216,9 +235,7 @@ void plm_sched_grow(struct plm_sched *s)
             continue;
         }
         unlist_grow(s, seq);
-        widen(s, seq->n_blocks + 1);
-        set_block(s, seq, seq->n_blocks++, block);
-        s->slots[seq->slot].room = seq->n_blocks * PLM_KV_BLOCK_TOKENS;
+        add_block(s, seq, block);
     }
 }
 

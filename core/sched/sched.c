@@ -336,6 +336,31 @@ static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_sha
     return n;
 }
 
+static void finish_shape(const struct plm_sched *s, struct plm_shape *shape)
+{
+    if (shape->rows == 0)
+        return;
+    shape->seqs = s->running;
+    shape->ctx = s->stride * PLM_KV_BLOCK_TOKENS;
+    if (shape->ctx > s->opts.max_context)
+        shape->ctx = s->opts.max_context;
+}
+
+static void fill_batch(const struct plm_sched *s, const struct plm_shape *shape,
+                       uint32_t prefill_rows, struct plm_batch *ret)
+{
+    *ret = (struct plm_batch){.shape = *shape,
+                              .prefill_rows = prefill_rows,
+                              .tokens = s->tokens,
+                              .pos = s->pos,
+                              .seq = s->seq,
+                              .slots = s->addrs,
+                              .tables = s->tables,
+                              .table_stride = s->stride,
+                              .logits_rows = s->logits_rows,
+                              .logits_seqs = s->logits_seqs};
+}
+
 void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sched_hook *hook,
                     struct plm_batch *ret)
 {
@@ -355,22 +380,64 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
             break;
         add_chunk(s, seq->slot, chunk(s, seq->slot, budget - shape.rows), &shape);
     }
-    if (shape.rows > 0) {
-        shape.seqs = s->running;
-        shape.ctx = s->stride * PLM_KV_BLOCK_TOKENS;
-        if (shape.ctx > s->opts.max_context)
-            shape.ctx = s->opts.max_context;
+    finish_shape(s, &shape);
+    fill_batch(s, &shape, shape.rows - decode, ret);
+}
+
+// ---- a step ahead ----
+
+// The row after the one that is being computed, whose token only the device knows.
+static void add_row_ahead(struct plm_sched *s, const struct plm_seq *seq, uint32_t from,
+                          struct plm_shape *shape)
+{
+    struct plm_running *r = &s->slots[seq->slot];
+    const uint32_t row = shape->rows++, pos = r->n_computed + 1;
+    s->tokens[row] = (int32_t)from;
+    s->pos[row] = (int32_t)pos;
+    s->seq[row] = (int32_t)seq->slot;
+    s->addrs[row] = plm_sched_table(s, seq->slot)[pos / PLM_KV_BLOCK_TOKENS];
+    r->n_ahead = 1;
+    add_logits(s, r->seq, shape);
+}
+
+// Whether the step being run is one row of every sequence, after which each has one more to go.
+static bool all_decode(const struct plm_sched *s)
+{
+    for (uint32_t i = 0; i < s->running; i++) {
+        const struct plm_running *r = &s->slots[i];
+        if (r->n_batch != 1 || r->n_tokens - r->n_computed != 1)
+            return false;
     }
-    *ret = (struct plm_batch){.shape = shape,
-                              .prefill_rows = shape.rows - decode,
-                              .tokens = s->tokens,
-                              .pos = s->pos,
-                              .seq = s->seq,
-                              .slots = s->addrs,
-                              .tables = s->tables,
-                              .table_stride = s->stride,
-                              .logits_rows = s->logits_rows,
-                              .logits_seqs = s->logits_seqs};
+    return s->running > 0 && !s->restricted;
+}
+
+bool plm_sched_form_ahead(struct plm_sched *s, struct plm_seq *const *seqs, uint32_t n,
+                          const struct plm_sched_ahead *ahead, struct plm_batch *ret)
+{
+    struct plm_shape shape = {0};
+    uint32_t there = 0;
+    bool room = all_decode(s);
+    for (uint32_t i = 0; i < n && room; i++) {
+        there += seqs[i] != NULL;
+        if (seqs[i] != NULL && ahead->goes_on(ahead->ctx, seqs[i]))
+            room = plm_sched_room_ahead(s, seqs[i]);
+    }
+    if (!room || there != s->running)
+        return false;
+    // The table is as wide as it gets: rows can be written.
+    for (uint32_t i = 0; i < n; i++) {
+        if (seqs[i] != NULL && ahead->goes_on(ahead->ctx, seqs[i]))
+            add_row_ahead(s, seqs[i], i, &shape);
+    }
+    finish_shape(s, &shape);
+    fill_batch(s, &shape, 0, ret);
+    return shape.rows > 0;
+}
+
+void plm_sched_drop_ahead(struct plm_sched *s)
+{
+    for (uint32_t i = 0; i < s->running; i++)
+        s->slots[i].n_ahead = 0;
 }
 
 // A walk over many waits for memory at each. So far ahead the first line of a sequence is asked
@@ -424,7 +491,8 @@ void plm_sched_commit(struct plm_sched *s)
         if (r->n_batch > 1 || r->n_computed >= r->due ||
             (r->n_batch == 1 && r->n_computed != r->n_tokens))
             s->due[n++] = i;
-        r->n_batch = 0;
+        r->n_batch = r->n_ahead;
+        r->n_ahead = 0;
     }
     for (uint32_t i = 0; i < n; i++) {
         look_ahead(s, i, n);
@@ -440,7 +508,7 @@ uint32_t plm_sched_rows(const struct plm_sched *s, const struct plm_seq *seq)
 void plm_sched_abandon(struct plm_sched *s)
 {
     for (uint32_t i = 0; i < s->running; i++)
-        s->slots[i].n_batch = 0;
+        s->slots[i].n_batch = s->slots[i].n_ahead = 0;
 }
 
 void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
@@ -458,4 +526,6 @@ void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
     r->token = token;
     if (r->n_tokens > r->room)
         plm_sched_want_block(s, seq);
+    else if (r->n_computed % PLM_KV_BLOCK_TOKENS == 0) // a block that came ahead
+        r->block = plm_sched_table(s, seq->slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
 }

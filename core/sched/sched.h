@@ -107,7 +107,8 @@ void plm_sched_destroy(struct plm_sched *sched); // no sequence may be left; NUL
 // Queues a sequence (IDLE, n_computed 0). A follower must be added after its leader.
 void plm_sched_add(struct plm_sched *sched, struct plm_seq *seq);
 // Takes a sequence out, whatever its state; its blocks are free or cached at once. Followers of a
-// leader that leaves go on alone. Not between form and commit of a step in which it has rows.
+// leader that leaves go on alone. Its rows in steps that were formed and not committed are
+// nobody's.
 void plm_sched_remove(struct plm_sched *sched, struct plm_seq *seq);
 
 // Gives blocks to those that need one, admits, and forms a step of at most rows_max rows (and
@@ -119,6 +120,20 @@ struct plm_sched_hook {
 };
 void plm_sched_form(struct plm_sched *sched, uint32_t rows_max, const struct plm_sched_hook *hook,
                     struct plm_batch *ret);
+// Forms the step after the one that was formed, while that one runs: it was one row of every
+// running sequence, `seqs` are those n rows in their order (NULL: it left since), and of each that
+// goes on whatever its token is (goes_on) the next row is in this step. batch->tokens are numbers
+// of rows of the step before, from which the tokens come. Nobody is preempted or admitted for it.
+// False: it can not be formed, or is empty; nothing is pending then but blocks that will be used
+// later. Commit of the step before makes it the one that was formed.
+struct plm_sched_ahead {
+    bool (*goes_on)(void *ctx, const struct plm_seq *seq);
+    void *ctx;
+};
+bool plm_sched_form_ahead(struct plm_sched *sched, struct plm_seq *const *seqs, uint32_t n,
+                          const struct plm_sched_ahead *ahead, struct plm_batch *ret);
+// It will not be run.
+void plm_sched_drop_ahead(struct plm_sched *sched);
 // Rows that a sequence has in the step that was formed.
 uint32_t plm_sched_rows(const struct plm_sched *sched, const struct plm_seq *seq);
 // The step ran: its rows are in the cache.

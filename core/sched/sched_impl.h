@@ -19,6 +19,7 @@ struct plm_running {
     uint32_t n_tokens;   // as in seq
     uint32_t n_computed; // seq's follows at push, and after a chunk
     uint32_t n_batch;    // rows in the step being run
+    uint32_t n_ahead;    // and in the one that is formed ahead of its end: 0 or 1
     uint32_t due;        // computed tokens at which commit does more than count
     uint32_t room;       // tokens that its blocks hold
 };
@@ -76,6 +77,8 @@ void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq);
 // One more block for each of grows, preempting where none is left.
 void plm_sched_grow(struct plm_sched *s);
 void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq);
+// A block for the row after the next one, if it needs one. False: none is free or cached.
+bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq);
 // Sets what a slot knows of its sequence's next row, and when commit looks at it next.
 void plm_sched_refresh(struct plm_sched *s, uint32_t slot);
 // Ask memory for what plm_sched_put() will read (plm_prefix_put_far, _near). There is an index.

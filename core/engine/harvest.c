@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step leaves: whether its logits are numbers, and the tokens that they give.
+#include "core/engine/impl.h"
+
+// Row i; NULL: the device is lost since.
+static const float *row_of(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i)
+{
+    return plm_core_logits(engine->core, h->run->out.logits, i);
+}
+
+// PLM_OK, LOST, or NUMERIC where a number of the row is none.
+static int check_row(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i)
+{
+    if (h->best != NULL)
+        return h->best[i].n_wrong == 0 ? PLM_OK : PLM_ERR_NUMERIC;
+    const float *row = row_of(engine, h, i);
+    if (row == NULL)
+        return PLM_ERR_LOST;
+    const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
+    return plm_sample_finite(row, n_vocab) ? PLM_OK : PLM_ERR_NUMERIC;
+}
+
+int plm_harvest_check(struct plim_engine *engine, struct plm_harvest *h,
+                      struct plim_request **ret_culprit)
+{
+    struct plim_request *wrong = NULL;
+    bool several = false, any_right = false;
+    if (h->run->out.best != 0) {
+        h->best = plm_core_best(engine->core, h->run, h->rows);
+        if (h->best == NULL)
+            return PLM_ERR_LOST;
+    }
+    for (uint32_t i = 0; i < h->rows; i++) {
+        if (h->seqs[i] == NULL)
+            continue;
+        struct plim_request *request = ((struct plm_choice *)h->seqs[i])->request;
+        int r = check_row(engine, h, i);
+        if (r == PLM_OK) {
+            any_right = true;
+            continue;
+        }
+        if (r != PLM_ERR_NUMERIC)
+            return r;
+        several = several || (wrong != NULL && wrong != request);
+        wrong = request;
+    }
+    *ret_culprit = several || !any_right ? NULL : wrong;
+    return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
+}
+
+static struct plm_sample_in sample_in(const struct plim_engine *engine,
+                                      const struct plm_choice *choice)
+{
+    const struct plim_request *request = choice->request;
+    const struct plm_seq *seq = &choice->seq;
+    struct plm_sample_in in = {.params = &request->params,
+                               .prompt = seq->tokens,
+                               .n_prompt = seq->n_prompt,
+                               .output = seq->tokens + seq->n_prompt,
+                               .n_output = seq->n_tokens - seq->n_prompt,
+                               .choice = choice->index};
+    if (in.n_output < request->min_tokens) {
+        in.banned = engine->core->eog;
+        in.n_banned = engine->core->n_eog;
+    }
+    return in;
+}
+
+bool plm_harvest_is_greedy(const struct plim_engine *engine, struct plm_seq *const *seqs,
+                           uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct plm_sample_in in = seqs[i] != NULL
+                                            ? sample_in(engine, (const struct plm_choice *)seqs[i])
+                                            : (struct plm_sample_in){0};
+        if (seqs[i] != NULL && !plm_sample_is_argmax(&in))
+            return false;
+    }
+    return true;
+}
+
+// The token that row i gives a choice. LOST: it could not be read.
+static int sample(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i,
+                  struct plm_sample_out *out)
+{
+    struct plm_sample_in in = sample_in(engine, (const struct plm_choice *)h->seqs[i]);
+    if (h->best != NULL && plm_sample_is_argmax(&in)) {
+        *out = (struct plm_sample_out){.token = h->best[i].index};
+        return PLM_OK;
+    }
+    in.logits = row_of(engine, h, i);
+    return in.logits != NULL ? plm_sampler_draw(engine->core->sampler, &in, out) : PLM_ERR_LOST;
+}
+
+void plm_harvest_sample(struct plim_engine *engine, const struct plm_harvest *h)
+{
+    for (uint32_t i = 0; i < h->rows; i++) {
+        struct plm_choice *choice = (struct plm_choice *)h->seqs[i];
+        struct plm_sample_out out;
+        // It left, or an earlier row of this step ended the whole request.
+        if (choice == NULL || !choice->live)
+            continue;
+        int r = sample(engine, h, i, &out);
+        if (r == PLM_ERR_LOST)
+            return; // the next step finds it so, and computes these again
+        if (r == PLM_OK)
+            plm_step_token(engine, choice, &out, plm_now(engine->core->clock));
+        else
+            plm_step_fail(engine, choice->request, r, "no token can be chosen");
+    }
+}
