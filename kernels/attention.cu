@@ -82,11 +82,10 @@ PLM_FN void run(const plm_attention_args &a, plm_attn_shared<ELEM, D, NT, SLOTS>
 #pragma unroll 1
         for (int i = 0; i < PLM_ATTN_SPLIT_CHUNKS; i++)
             if ((chunk + i) * PLM_ATTN_PIECES < stream.end)
-                plm_attn_chunk(shared, stream, o, a.scale, chunk + i);
+                plm_attn_chunk(shared, stream, o, chunk + i);
         merge(m, all, shared, o, first);
     }
 
-    const int dim = plm_attn_warp() * (D / 4) + plm_attn_lane() / 4 * 2;
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -100,8 +99,12 @@ PLM_FN void run(const plm_attention_args &a, plm_attn_shared<ELEM, D, NT, SLOTS>
             const float sum = m.sum[query];
 #pragma unroll
             for (int d = 0; d < D / 64; d++)
-                if (dim + d * 16 < (int)a.head_dim)
-                    *(float2 *)(dst + dim + d * 16) = {all[d][n][c] / sum, all[d][n][c + 2] / sum};
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int dim = plm_attn_dim<D>(d, h);
+                    if (dim < (int)a.head_dim)
+                        dst[dim] = all[d][n][c + 2 * h] / sum;
+                }
         }
 }
 
@@ -116,7 +119,7 @@ PLM_FN void run(const plm_attention_args &a, plm_attn_shared<ELEM, D, NT, SLOTS>
 
 ATTENTION(plm_attention_f16_64, 3, 2, 64, 4, 8)
 ATTENTION(plm_attention_f16_128, 3, 2, 128, 4, 4)
-ATTENTION(plm_attention_f16_256, 3, 2, 256, 2, 3)
+ATTENTION(plm_attention_f16_256, 2, 2, 256, 2, 3)
 ATTENTION(plm_attention_f32_64, 3, 4, 64, 4, 4)
-ATTENTION(plm_attention_f32_128, 3, 4, 128, 4, 2)
-ATTENTION(plm_attention_f32_256, 3, 4, 256, 1, 2)
+ATTENTION(plm_attention_f32_128, 2, 4, 128, 4, 2)
+ATTENTION(plm_attention_f32_256, 2, 4, 256, 1, 2)

@@ -21,43 +21,41 @@ PLM_FN void run(const plm_attention_split_args &a, plm_attn_shared<ELEM, D, NT, 
     plm_attn_stream stream = plm_attn_open(a, tile, shared, first, first + PLM_ATTN_SPLIT_CHUNKS);
     plm_attn_clear(shared, o);
     for (int chunk = first; chunk * PLM_ATTN_PIECES < stream.end; chunk++)
-        plm_attn_chunk(shared, stream, o, a.scale, chunk);
+        plm_attn_chunk(shared, stream, o, chunk);
 
     const uint64_t ld = (uint64_t)a.splits * (a.head_dim + 2); // from one head to the next
     float *record = (float *)a.partial + ((uint64_t)tile.row * a.heads + tile.head) * ld +
                     split * (a.head_dim + 2);
     if ((int)threadIdx.x < tile.heads)
         *(float2 *)(record + threadIdx.x * ld) = {shared.top[threadIdx.x], shared.sum[threadIdx.x]};
-    const int dim = plm_attn_warp() * (D / 4) + plm_attn_lane() / 4 * 2;
 #pragma unroll
     for (int m = 0; m < D / 64; m++)
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int c = 0; c < 2; c++) {
-                const int head = plm_attn_query(n, c);
-                if (head < tile.heads && dim + m * 16 < (int)a.head_dim)
-                    *(float2 *)(record + (uint64_t)head * ld + 2 + dim + m * 16) = {
-                        plm_attn_output(o[m][n][c]), plm_attn_output(o[m][n][c + 2])};
+            for (int i = 0; i < 4; i++) {
+                const int head = plm_attn_query(n, i % 2), dim = plm_attn_dim<D>(m, i / 2);
+                if (head < tile.heads && dim < (int)a.head_dim)
+                    record[(uint64_t)head * ld + 2 + dim] = plm_attn_output(o[m][n][i]);
             }
 }
 
-#define SPLIT(symbol, elem, d, nt)                                                                 \
-    PLM_KERNEL(symbol, PLM_ATTN_THREADS, 4, plm_attention_split_args)                              \
+#define SPLIT(symbol, blocks, elem, d, nt)                                                         \
+    PLM_KERNEL(symbol, PLM_ATTN_THREADS, blocks, plm_attention_split_args)                         \
     {                                                                                              \
         typedef plm_attn_shared<elem, d, nt, 2048 / (elem * d)> block; /* 8 KiB of ring a warp */  \
         PLM_SHARED(block, shared, 1);                                                              \
         run(a, shared[0]);                                                                         \
     }
 
-SPLIT(plm_attention_split_f16_64, 2, 64, 1)
-SPLIT(plm_attention_split_f16_128, 2, 128, 1)
-SPLIT(plm_attention_split_f16_256, 2, 256, 1)
-SPLIT(plm_attention_split_f32_64, 4, 64, 1)
-SPLIT(plm_attention_split_f32_128, 4, 128, 1)
-SPLIT(plm_attention_split_f32_256, 4, 256, 1)
+SPLIT(plm_attention_split_f16_64, 4, 2, 64, 1)
+SPLIT(plm_attention_split_f16_128, 4, 2, 128, 1)
+SPLIT(plm_attention_split_f16_256, 4, 2, 256, 1)
+SPLIT(plm_attention_split_f32_64, 4, 4, 64, 1)
+SPLIT(plm_attention_split_f32_128, 4, 4, 128, 1)
+SPLIT(plm_attention_split_f32_256, 3, 4, 256, 1)
 // Groups of more than 8 heads. With 256 dimensions they take several tiles of 8.
-SPLIT(plm_attention_split_f16_64_wide, 2, 64, 2)
-SPLIT(plm_attention_split_f16_128_wide, 2, 128, 2)
-SPLIT(plm_attention_split_f32_64_wide, 4, 64, 2)
-SPLIT(plm_attention_split_f32_128_wide, 4, 128, 2)
+SPLIT(plm_attention_split_f16_64_wide, 4, 2, 64, 2)
+SPLIT(plm_attention_split_f16_128_wide, 4, 2, 128, 2)
+SPLIT(plm_attention_split_f32_64_wide, 4, 4, 64, 2)
+SPLIT(plm_attention_split_f32_128_wide, 3, 4, 128, 2)

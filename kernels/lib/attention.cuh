@@ -4,11 +4,12 @@
 // A *tile* is up to 8 * NT queries, each a row and a query head, of one sequence and one KV head:
 // they share what is read. A block of four warps goes over a split in chunks of 64 tokens, begun
 // from scratch, with an online softmax. Both products have the cache on their first side and the
-// queries on their second: scores^T[token][query] = K^T q^T, out^T[dim][query] += V^T p^T, by
-// plm_mma_tf32, q and p in two parts (plm_two), and K and V of float caches too. In a chunk a warp
-// has the scores of a block of 16 tokens, and then a quarter of the dimensions of all 64 tokens. So
-// a query has columns of its own: its result depends on no other, and on no place in the tile. What
-// it does not see is added as exact zeros.
+// queries on their second: scores^T[token][query] = K^T q^T, out^T[dim][query] += V^T p^T, in steps
+// of 16. With halves in the cache that is plm_mma_f16, q and p being the sum of two halves each
+// (plm_attn_put); with floats plm_mma_tf32, all four in two parts. In a chunk a warp has the scores
+// of a block of 16 tokens, and then a quarter of the dimensions of all 64 tokens. So a query has
+// columns of its own: its result depends on no other, and on no place in the tile. What it does not
+// see is added as exact zeros.
 //
 // Each warp streams what it alone needs through a ring of its own: *pieces* of 16 tokens by a
 // quarter of the dimensions, eight a chunk: its block of K in four quarters, then its quarter of V
@@ -27,15 +28,17 @@
 #define PLM_ATTN_PIECES       8  // of a chunk
 #define PLM_ATTN_P_STRIDE     68 // tokens and 4 more: eight queries by four tokens in 32 banks
 
+#define PLM_ATTN_COPIES (D * ELEM / 128) // of 16 bytes, per lane, that a piece takes
+
 #define PLM_ATTN_TEMPLATE template <int ELEM, int D, int NT, int SLOTS>
 
 // The block's memory.
 PLM_ATTN_TEMPLATE struct plm_attn_shared {
-    float q[D / 8 * NT * 2 * PLM_WARP]; // in fragment order
-    float p[NT * 8 * PLM_ATTN_P_STRIDE];
-    int seen[NT * 8];                                                 // tokens; 0: no such query
-    float top[NT * 8], sum[NT * 8];                                   // of the split so far
-    float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8]; // of the chunk
+    uint4 q[D / 16 * NT * PLM_WARP], p[PLM_ATTN_WARPS * NT * PLM_WARP]; // see plm_attn_place
+    int seen[NT * 8];                                                   // tokens; 0: no such query
+    float scale[NT * 8];                                                // of the scores
+    float top[NT * 8], sum[NT * 8];                                     // of the split so far
+    float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8];   // of the chunk
     uint32_t ring[PLM_ATTN_WARPS][SLOTS][D * ELEM];
 };
 
@@ -68,21 +71,32 @@ template <int D> PLM_FN int plm_attn_dims(int head_dim, int i)
     return left < D / 4 ? left : D / 4;
 }
 
-// Word of a piece where 16 bytes `unit` of a row begin, UNITS of them a row. Rows r to r + 3 lie in
-// different banks.
-template <int UNITS> PLM_FN int plm_attn_word(int row, int unit)
+// Word of a piece where 16 bytes `unit` of a row begin, UNITS of them a row. What a warp loads at
+// once lies in different banks: of halves 16 bytes each of rows 0, 8, 1, 9, 2, 10, 3, 11 or those
+// plus 4, of floats 8 words each of rows r to r + 3.
+template <int ELEM, int UNITS> PLM_FN int plm_attn_word(int row, int unit)
 {
-    const int turn = UNITS == 2 ? 0 : UNITS == 4 ? row & 2 : (row & 3) * 2;
+    const int turn = ELEM == 2    ? ((row & 3) + (row & 8) / 2) * UNITS / 8
+                     : UNITS == 4 ? row & 2
+                                  : (row & 3) * 2;
     return (row * UNITS + (unit ^ turn)) * 4;
 }
 
+// Dimensions that a head lacks become zeros: a step may reach beyond them.
 template <int ELEM, int D>
 PLM_FN void plm_attn_copy_k(const plm_attn_stream &s, uint32_t *slot, uint64_t k, int quarter)
 {
     const int units = plm_attn_dims<D>(s.head_dim, quarter) * ELEM;
     k += (uint64_t)quarter * (D / 4 * ELEM * 16);
-    for (int u = plm_attn_lane(); u < units; u += PLM_WARP)
-        plm_copy16(slot + plm_attn_word<ELEM>(u / ELEM, u % ELEM), (const void *)(k + u * 16));
+#pragma unroll
+    for (int i = 0; i < PLM_ATTN_COPIES; i++) {
+        const int u = i * PLM_WARP + plm_attn_lane();
+        uint32_t *to = slot + plm_attn_word<ELEM, ELEM>(u / ELEM, u % ELEM);
+        if (u < units)
+            plm_copy16(to, (const void *)(k + u * 16));
+        else
+            *(uint4 *)to = make_uint4(0, 0, 0, 0);
+    }
 }
 
 // Tokens that nobody sees become zeros: their bytes may be anything.
@@ -92,9 +106,11 @@ PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v
     const int units = D / 4 * ELEM / 16; // of a row
     const int bytes = plm_attn_dims<D>(s.head_dim, plm_attn_warp()) * ELEM;
     v += (uint64_t)plm_attn_warp() * (D / 4 * ELEM);
-    for (int u = plm_attn_lane(); u < units * PLM_KV_BLOCK_TOKENS; u += PLM_WARP) {
+#pragma unroll
+    for (int i = 0; i < PLM_ATTN_COPIES; i++) {
+        const int u = i * PLM_WARP + plm_attn_lane();
         const int row = u / units, unit = u % units;
-        uint32_t *to = slot + plm_attn_word<units>(row, unit);
+        uint32_t *to = slot + plm_attn_word<ELEM, units>(row, unit);
         if (row >= tokens)
             *(uint4 *)to = make_uint4(0, 0, 0, 0);
         else if (unit * 16 < bytes)
@@ -150,70 +166,98 @@ PLM_FN const uint32_t *plm_attn_next(plm_attn_stream &s, uint32_t (*ring)[D * EL
 // ---- products ----
 
 // x = hi + lo, but for what lies 2^-24 below it.
-PLM_FN void plm_two(uint32_t &hi, uint32_t &lo, float x)
+PLM_FN void plm_attn_tf32(uint32_t &hi, uint32_t &lo, float x)
 {
     hi = plm_tf32(x);
     lo = plm_tf32(x - plm_float(hi));
 }
 
-// Both parts of a fragment of the second side.
-struct plm_attn_b {
-    uint32_t hi[2], lo[2];
-};
-
-PLM_FN plm_attn_b plm_attn_split_b(float x, float y)
+// Elements of a step of 16 on the second side, in 16 bytes a lane: lane 4 * (query % 8) + e % 4 has
+// elements e, e + 4, e + 8 and e + 12 of its query. Pairs e, e + 8 are neighbours, pair e / 4 % 2
+// of the lane. Of halves its words are the upper parts of pairs 0 and 1 and their lower parts.
+PLM_FN int plm_attn_place(int step, int nt, int query, int e)
 {
-    plm_attn_b b;
-    plm_two(b.hi[0], b.lo[0], x);
-    plm_two(b.hi[1], b.lo[1], y);
-    return b;
+    return (step * nt + query / 8) * PLM_WARP + query % 8 * 4 + e % 4;
 }
 
-// A fragment of the first side from a piece: rows r and r + 4 are its k, the pair of elements e and
-// e + 1 its rows g and g + 8. Halves have no lower part.
-template <int ELEM> struct plm_attn_a {
-    uint32_t hi[4], lo[4];
-};
-
-template <int ELEM, int UNITS>
-PLM_FN plm_attn_a<ELEM> plm_attn_load_a(const uint32_t *piece, int r, int e)
+// x and y are nearly hi + lo: halves, x in the low bits. 22 bits are kept of |x| from 2^-3 on.
+PLM_FN void plm_attn_halves(uint32_t &hi, uint32_t &lo, float x, float y)
 {
-    plm_attn_a<ELEM> a;
+    const uint16_t a = plm_half_bits(x), b = plm_half_bits(y);
+    hi = a | (uint32_t)b << 16;
+    lo = plm_half_bits(x - plm_half(a)) | (uint32_t)plm_half_bits(y - plm_half(b)) << 16;
+}
+
+// Puts the elements e and e + 8, e being of the first half.
+template <int ELEM> PLM_FN void plm_attn_put(uint4 &place, int e, float x, float y)
+{
+    uint32_t *words = (uint32_t *)&place;
+    if (ELEM == 2)
+        plm_attn_halves(words[e / 4], words[2 + e / 4], x, y);
+    else
+        *(float2 *)(words + e / 4 * 2) = {x, y};
+}
+
+// The sums of 16 products each of the first side, rows 0 to 15 and elements m to m + 15 of a piece
+// from its word 0 on, with the second side; NT times.
+template <int ELEM, int UNITS, int NT>
+PLM_FN void plm_attn_mma(float (&d)[NT][4], const uint32_t *piece, int row, int m,
+                         const uint4 (&b)[NT])
+{
+    const int lane = plm_attn_lane();
+    if (ELEM == 2) {
+        // Matrix i has rows 4 * (i / 2) + 0, 8, 1, 9, ... and eight elements from m + 8 * (i % 2).
+        const int matrix = lane / 8, r = row + matrix / 2 * 4 + lane % 8 / 2 + lane % 2 * 8;
+        uint32_t a[4];
+        plm_matrices_transposed(a, piece + plm_attn_word<ELEM, UNITS>(r, m / 8 + matrix % 2));
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t *at =
-            piece + plm_attn_word<UNITS>(r + 4 * i, e * ELEM / 16) + e * ELEM % 16 / 4;
-        if (ELEM == 2) {
-            a.hi[2 * i] = plm_bits(plm_half((uint16_t)*at));
-            a.hi[2 * i + 1] = plm_bits(plm_half((uint16_t)(*at >> 16)));
-        } else {
-            const float2 x = *(const float2 *)at;
-            plm_two(a.hi[2 * i], a.lo[2 * i], x.x);
-            plm_two(a.hi[2 * i + 1], a.lo[2 * i + 1], x.y);
+        for (int n = 0; n < NT; n++) {
+            const uint32_t hi[2] = {b[n].x, b[n].y}, lo[2] = {b[n].z, b[n].w};
+            plm_mma_f16(d[n], a, hi);
+            plm_mma_f16(d[n], a, lo);
+        }
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t hi[4], lo[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int r = row + half * 4 + lane % 4 + i / 2 * 8, e = m + lane / 4 + i % 2 * 8;
+                const uint32_t *at = piece + plm_attn_word<ELEM, UNITS>(r, e / 4) + e % 4;
+                plm_attn_tf32(hi[i], lo[i], plm_float(*at));
+            }
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                uint32_t x[2], y[2];
+                plm_attn_tf32(x[0], y[0], plm_float(half == 0 ? b[n].x : b[n].z));
+                plm_attn_tf32(x[1], y[1], plm_float(half == 0 ? b[n].y : b[n].w));
+                plm_mma_tf32(d[n], hi, x);
+                plm_mma_tf32(d[n], hi, y);
+                plm_mma_tf32(d[n], lo, x);
+            }
         }
     }
-    return a;
-}
-
-template <int ELEM>
-PLM_FN void plm_attn_mma(float (&d)[4], const plm_attn_a<ELEM> &a, const plm_attn_b &b)
-{
-    plm_mma_tf32(d, a.hi, b.hi);
-    plm_mma_tf32(d, a.hi, b.lo);
-    if (ELEM == 4)
-        plm_mma_tf32(d, a.lo, b.hi);
 }
 
 // ---- softmax ----
 
 // Outputs of a warp's quarter of the dimensions, per lane: o[m][n][c] and o[m][n][c + 2] are
-// dimensions 16m + 2g and 16m + 2g + 1 of query 8n + 2t + c.
+// dimensions 16m + g and 16m + g + 8 of query 8n + 2t + c, times PLM_ATTN_UNIT.
 #define PLM_ATTN_OUTPUTS float(&o)[D / 64][NT][4]
+
+// What a weight of 1 is in the product with V: halves then keep 22 bits of weights from 2^-17 on.
+#define PLM_ATTN_UNIT 16384.0f
 
 // The query of a lane's column c of eight queries n.
 PLM_FN int plm_attn_query(int n, int c)
 {
     return n * 8 + plm_attn_lane() % 4 * 2 + c;
+}
+
+// The dimension of an output of the lane: of the sixteen m, g or g + 8.
+template <int D> PLM_FN int plm_attn_dim(int m, int half)
+{
+    return plm_attn_warp() * (D / 4) + m * 16 + half * 8 + plm_attn_lane() / 4;
 }
 
 // Begins a split.
@@ -233,8 +277,8 @@ PLM_FN void plm_attn_clear(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, PLM_ATTN
                 o[m][n][i] = 0.0f;
 }
 
-// Largest visible scores of the warp's block, to the other warps. `token` is the first one of this
-// lane's pair.
+// Largest visible scores of the warp's block, to the other warps. The lane has the tokens `token`
+// and token + 8.
 PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_tops(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const float (&score)[NT][4],
                           int token)
@@ -247,7 +291,7 @@ PLM_FN void plm_attn_tops(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const flo
             float top = plm_float(0xff800000u);
             if (token < seen)
                 top = fmaxf(top, score[n][c]);
-            if (token + 1 < seen)
+            if (token + 8 < seen)
                 top = fmaxf(top, score[n][c + 2]);
 #pragma unroll
             for (int mask = 4; mask < PLM_WARP; mask *= 2)
@@ -270,22 +314,25 @@ PLM_FN float plm_attn_top(const plm_attn_shared<ELEM, D, NT, SLOTS> &shared, int
     return top;
 }
 
-// Weights of the warp's tokens, and their sums, to the other warps.
+// Weights of the warp's tokens, and their sums, to the other warps. `tops` and `factors` of a lane
+// are those of query lane % (NT * 8); factor gets what the lane's outputs are multiplied with.
 PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_weigh(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const float (&score)[NT][4],
-                           int token, float (&factor)[NT][2])
+                           int token, float tops, float factors, float (&factor)[NT][2])
 {
+    const int g = plm_attn_lane() / 4;
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             const int query = plm_attn_query(n, c), seen = shared.seen[query];
-            const float top = plm_attn_top(shared, query, factor[n][c]);
-            float2 p;
-            p.x = token < seen ? plm_exp(score[n][c] - top) : 0.0f;
-            p.y = token + 1 < seen ? plm_exp(score[n][c + 2] - top) : 0.0f;
-            *(float2 *)&shared.p[query * PLM_ATTN_P_STRIDE + token % PLM_ATTN_CHUNK] = p;
-            float sum = p.x + p.y;
+            const float top = plm_shuffle(tops, query);
+            const float x = token < seen ? plm_exp(score[n][c] - top) : 0.0f;
+            const float y = token + 8 < seen ? plm_exp(score[n][c + 2] - top) : 0.0f;
+            float sum = x + y;
+            factor[n][c] = plm_shuffle(factors, query);
+            plm_attn_put<ELEM>(shared.p[plm_attn_place(plm_attn_warp(), NT, query, g)], g,
+                               x * PLM_ATTN_UNIT, y * PLM_ATTN_UNIT);
 #pragma unroll
             for (int mask = 4; mask < PLM_WARP; mask *= 2)
                 sum += plm_shuffle_xor(sum, mask);
@@ -298,7 +345,7 @@ PLM_FN void plm_attn_weigh(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const fl
 // whether there are such depends on its tile.
 PLM_FN float plm_attn_output(float o)
 {
-    return o + 0.0f;
+    return o * (1.0f / PLM_ATTN_UNIT) + 0.0f;
 }
 
 // ---- a chunk ----
@@ -317,17 +364,17 @@ PLM_FN void plm_attn_score(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn
 #pragma unroll 1
     for (int quarter = 0; quarter < 4; quarter++) {
         const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
-        const int steps = plm_attn_dims<D>(stream.head_dim, quarter) / 8;
-        const float *q = shared.q + quarter * (D / 32 * NT * 2 * PLM_WARP) + lane * 2;
-        for (int step = 0; step < steps; step++) {
-            const plm_attn_a<ELEM> a =
-                plm_attn_load_a<ELEM, ELEM>(piece, step * 8 + lane % 4, lane / 4 * 2);
+        const int steps = (plm_attn_dims<D>(stream.head_dim, quarter) + 15) / 16;
+        const uint4 *q = shared.q + quarter * (D / 64 * NT * PLM_WARP) + lane;
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                const float2 x = *(const float2 *)(q + (step * NT + n) * 2 * PLM_WARP);
-                plm_attn_mma(score[n], a, plm_attn_split_b(x.x, x.y));
+        for (int step = 0; step < D / 64; step++)
+            if (step < steps) {
+                uint4 b[NT];
+#pragma unroll
+                for (int n = 0; n < NT; n++)
+                    b[n] = q[(step * NT + n) * PLM_WARP];
+                plm_attn_mma<ELEM, ELEM, NT>(score, piece, step * 16, 0, b);
             }
-        }
     }
 }
 
@@ -336,53 +383,41 @@ PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_gather(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
                             PLM_ATTN_OUTPUTS, int tokens)
 {
-    const int lane = plm_attn_lane(), g = lane / 4, t = lane % 4;
     const int dims = plm_attn_dims<D>(stream.head_dim, plm_attn_warp());
 #pragma unroll 1
     for (int block = 0; block < 4; block++) {
         const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
         if (block * PLM_KV_BLOCK_TOKENS >= tokens)
             continue;
+        uint4 b[NT];
 #pragma unroll
-        for (int step = 0; step < PLM_KV_BLOCK_TOKENS; step += 8) {
-            plm_attn_b b[NT];
+        for (int n = 0; n < NT; n++)
+            b[n] = shared.p[(block * NT + n) * PLM_WARP + plm_attn_lane()];
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                const float *p = shared.p + (n * 8 + g) * PLM_ATTN_P_STRIDE +
-                                 block * PLM_KV_BLOCK_TOKENS + step + t;
-                b[n] = plm_attn_split_b(p[0], p[4]);
-            }
-#pragma unroll
-            for (int m = 0; m < D / 64; m++)
-                if (m * 16 < dims) {
-                    const plm_attn_a<ELEM> a =
-                        plm_attn_load_a<ELEM, D / 4 * ELEM / 16>(piece, step + t, m * 16 + 2 * g);
-#pragma unroll
-                    for (int n = 0; n < NT; n++)
-                        plm_attn_mma(o[m][n], a, b[n]);
-                }
-        }
+        for (int m = 0; m < D / 64; m++)
+            if (m * 16 < dims)
+                plm_attn_mma<ELEM, D / 4 * ELEM / 16, NT>(o[m], piece, 0, m * 16, b);
     }
 }
 
 PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_chunk(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
-                           PLM_ATTN_OUTPUTS, float scale, int chunk)
+                           PLM_ATTN_OUTPUTS, int chunk)
 {
-    float score[NT][4], factor[NT][2], top, before;
+    float score[NT][4], factor[NT][2], before;
     const int token =
-        chunk * PLM_ATTN_CHUNK + plm_attn_warp() * PLM_KV_BLOCK_TOKENS + plm_attn_lane() / 4 * 2;
-    const int mine = (int)threadIdx.x % (NT * 8); // query whose top and sum its first thread keeps
+        chunk * PLM_ATTN_CHUNK + plm_attn_warp() * PLM_KV_BLOCK_TOKENS + plm_attn_lane() / 4;
+    const int mine = plm_attn_lane() % (NT * 8);
     plm_attn_score(shared, stream, score);
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            score[n][i] *= scale;
+            score[n][i] *= shared.scale[plm_attn_query(n, i % 2)];
     plm_attn_tops(shared, score, token);
     __syncthreads(); // also: all have used the weights of the chunk before
-    top = plm_attn_top(shared, mine, before);
-    plm_attn_weigh(shared, score, token, factor);
+    const float top = plm_attn_top(shared, mine, before);
+    plm_attn_weigh(shared, score, token, top, before, factor);
     __syncthreads();
     if (threadIdx.x < NT * 8) {
         shared.top[mine] = top;
@@ -426,20 +461,46 @@ template <int NT> PLM_FN plm_attn_tile plm_attn_heads(uint32_t heads, uint32_t k
     return t;
 }
 
-// Reads the queries into the block's memory in the order of B's fragments; absent ones become
-// zeros.
+// Reads the queries into the block's memory, a warp each; absent ones and dimensions become zeros.
+// For halves a query is multiplied by a power of two that takes its largest element to 2^14 ..
+// 2^15, which its scores' scale takes back.
 PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_load_q(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const plm_attn_tile &tile,
-                            const float *q, uint32_t ld_q, int head_dim)
+                            const float *q, uint32_t ld_q, int head_dim, float scale)
 {
-    for (int i = (int)threadIdx.x; i < NT * 8 * head_dim; i += PLM_ATTN_THREADS) {
-        const int query = i / head_dim, dim = i % head_dim, row = query / tile.heads;
-        float x = 0.0f;
-        if (row < tile.rows)
-            x = q[(uint64_t)(tile.row + row) * ld_q +
-                  (uint64_t)(tile.head + query % tile.heads) * head_dim + dim];
-        const int lane = query % 8 * 4 + dim % 4;
-        shared.q[((dim / 8 * NT + query / 8) * PLM_WARP + lane) * 2 + dim / 4 % 2] = x;
+    // Lanes have element lane % 8 and 8 + lane % 8 of step i * 4 + lane / 8.
+    const int lane = plm_attn_lane(), e = lane % 8;
+    for (int query = plm_attn_warp(); query < NT * 8; query += PLM_ATTN_WARPS) {
+        const int row = query / tile.heads;
+        const float *from = q + (uint64_t)(tile.row + row) * ld_q +
+                            (uint64_t)(tile.head + query % tile.heads) * head_dim;
+        float x[D / 64][2], up = 1.0f, down = 1.0f;
+        uint32_t top = 0;
+#pragma unroll
+        for (int i = 0; i < D / 64; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int dim = (i * 4 + lane / 8) * 16 + e + 8 * h;
+                x[i][h] = row < tile.rows && dim < head_dim ? from[dim] : 0.0f;
+                const uint32_t magnitude = plm_bits(x[i][h]) & 0x7fffffffu;
+                top = magnitude > top ? magnitude : top;
+            }
+        if (ELEM == 2) {
+#pragma unroll
+            for (int mask = 1; mask < PLM_WARP; mask *= 2) {
+                const uint32_t other = plm_shuffle_xor(top, mask);
+                top = other > top ? other : top;
+            }
+            const uint32_t exponent = top >> 23 < 15 ? 15 : top >> 23; // biased
+            up = plm_float((268 - exponent) << 23);
+            down = plm_float((exponent - 14) << 23);
+        }
+#pragma unroll
+        for (int i = 0; i < D / 64; i++)
+            plm_attn_put<ELEM>(shared.q[plm_attn_place(i * 4 + lane / 8, NT, query, e)], e,
+                               x[i][0] * up, x[i][1] * up);
+        if (lane == 0)
+            shared.scale[query] = scale * down;
     }
 }
 
@@ -466,7 +527,7 @@ PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
     s.end = (end < chunks ? end : chunks) * PLM_ATTN_PIECES;
     for (int i = 0; i < SLOTS - 1; i++)
         plm_attn_begin<ELEM, D, SLOTS>(s, shared.ring[plm_attn_warp()]);
-    plm_attn_load_q(shared, tile, (const float *)a.q, a.ld_q, s.head_dim);
+    plm_attn_load_q(shared, tile, (const float *)a.q, a.ld_q, s.head_dim, a.scale);
     if (threadIdx.x < NT * 8) {
         const int row = (int)threadIdx.x / tile.heads;
         shared.seen[threadIdx.x] = row < tile.rows ? pos[row] + 1 : 0;

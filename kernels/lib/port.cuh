@@ -52,11 +52,11 @@
 //
 // plm_dot4(acc, a, b)                        acc + the four products of signed bytes
 // plm_mma_s8(d, a, b)                        int d[4] += A * B: m16n8k32 of signed bytes
-// plm_mma_bf16(d, a, b)                      float d[4] += A * B: m16n8k16
+// plm_mma_bf16(d, a, b), plm_mma_f16(d, a, b)   float d[4] += A * B: m16n8k16
 // plm_mma_tf32(d, a, b)                      float d[4] += A * B: m16n8k8, operands plm_tf32()
 //     Fragments as PTX has them, with g = lane / 4 and t = lane % 4: d[0..3] is (g, 2t), (g, 2t+1),
 //     (g+8, 2t), (g+8, 2t+1). s8: a[0..3] holds k 4t..4t+3 of row g, of row g+8, k 16+4t.. of g, of
-//     g+8; b[0..1] k 4t.. and 16+4t.. of column g. bf16: a as s8 with pairs k 2t,2t+1 and 8+2t,..;
+//     g+8; b[0..1] k 4t.. and 16+4t.. of column g. bf16, f16: a as s8 with pairs k 2t,2t+1 and 8+2t,..;
 //     tf32: a[0..3] is (g, t), (g+8, t), (g, t+4), (g+8, t+4); b[0..1] is (t, g), (t+4, g).
 // plm_tf32(x)                                x rounded to TF32, as bits
 // plm_matrices_transposed(ret[4], row)       four 8x8 matrices of 16-bit elements from shared memory,

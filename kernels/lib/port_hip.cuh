@@ -125,6 +125,16 @@ PLM_FN void plm_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (
     PLM_MMA_WORDS(d, a, b, plm_fma_bf16x2)
 }
 
+PLM_FN float plm_fma_f16x2(float acc, uint32_t a, uint32_t b)
+{
+    acc = fmaf(plm_half((uint16_t)a), plm_half((uint16_t)b), acc);
+    return fmaf(plm_half((uint16_t)(a >> 16)), plm_half((uint16_t)(b >> 16)), acc);
+}
+PLM_FN void plm_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    PLM_MMA_WORDS(d, a, b, plm_fma_f16x2)
+}
+
 PLM_FN float plm_fma_tf32(float acc, uint32_t a, uint32_t b)
 {
     return fmaf(plm_float(a), plm_float(b), acc);

@@ -276,7 +276,7 @@ PLM_KERNEL(mma_s8, 128, 1, plm_copy_args)
     for (int i = 0; i < 4; i++)
         c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
 }
-PLM_KERNEL(mma_bf16, 128, 1, plm_copy_args)
+template <bool F16> PLM_FN void mma_16_of(const struct plm_copy_args &a)
 {
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const uint32_t *x = SRC + threadIdx.x / 32 * 192, *y = x + 128;
@@ -287,9 +287,20 @@ PLM_KERNEL(mma_bf16, 128, 1, plm_copy_args)
     plm_await();
     float d[4] = {c[g * 8 + 2 * t], c[g * 8 + 2 * t + 1], c[(g + 8) * 8 + 2 * t],
                   c[(g + 8) * 8 + 2 * t + 1]};
-    plm_mma_bf16(d, u, v);
+    if (F16)
+        plm_mma_f16(d, u, v);
+    else
+        plm_mma_bf16(d, u, v);
     for (int i = 0; i < 4; i++)
         c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
+}
+PLM_KERNEL(mma_bf16, 128, 1, plm_copy_args)
+{
+    mma_16_of<false>(a);
+}
+PLM_KERNEL(mma_f16, 128, 1, plm_copy_args)
+{
+    mma_16_of<true>(a);
 }
 template <bool ROUNDED> PLM_FN void mma_tf32_of(const struct plm_copy_args &a)
 {

@@ -274,6 +274,7 @@ PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
 
 void simt_mma_s8(struct simt_warp &w);
 void simt_mma_bf16(struct simt_warp &w);
+void simt_mma_f16(struct simt_warp &w);
 void simt_mma_tf32(struct simt_warp &w);
 void simt_transpose(struct simt_warp &w);
 
@@ -302,6 +303,10 @@ PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 PLM_FN void plm_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_HERE)
 {
     simt_mma("plm_mma_bf16", simt_mma_bf16, d, a, b, SIMT_THERE);
+}
+PLM_FN void plm_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_HERE)
+{
+    simt_mma("plm_mma_f16", simt_mma_f16, d, a, b, SIMT_THERE);
 }
 PLM_FN void plm_mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_HERE)
 {

@@ -2,9 +2,11 @@
 // The emulator: what is right runs right in every order, what is wrong shows (misuse.cu).
 #include <check.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/panel/half.h"
 #include "kernels/abi.h"
 #include "tests/simt/simt_run.h"
 
@@ -205,9 +207,9 @@ static void fill_products(double *a, double *b, double *c, uint32_t k, uint32_t 
         c[i] = (double)small(warp * 1299709 + i + 900, 100000);
 }
 
-static void put(uint8_t *to, uint32_t i, double v, uint32_t k)
+static void put(uint8_t *to, uint32_t i, double v, uint32_t k, bool f16)
 {
-    const uint32_t u = bits((float)v);
+    const uint32_t u = f16 ? (uint32_t)plm_f32_to_f16((float)v) << 16 : bits((float)v);
     if (k == 32)
         to[i] = (uint8_t)(int8_t)(v * 8);
     else if (k == 16)
@@ -218,14 +220,15 @@ static void put(uint8_t *to, uint32_t i, double v, uint32_t k)
 
 static void check_products(const char *kernel, uint32_t k, uint32_t width)
 {
+    const bool f16 = strcmp(kernel, "mma_f16") == 0;
     static double a[4][16 * 32], b[4][8 * 32], c[4][128];
     for (uint32_t w = 0; w < 4; w++) {
         fill_products(a[w], b[w], c[w], k, w);
         uint8_t *at = (uint8_t *)(src + w * 192);
         for (uint32_t i = 0; i < 16 * k; i++)
-            put(at, i, a[w][i], k);
+            put(at, i, a[w][i], k, f16);
         for (uint32_t i = 0; i < 8 * k; i++)
-            put(at + 512, i, b[w][i], k);
+            put(at + 512, i, b[w][i], k, f16);
         for (uint32_t i = 0; i < 128; i++)
             dst[w * 128 + i] = k == 32 ? (uint32_t)(int)(c[w][i] * 64) : bits((float)c[w][i]);
     }
@@ -246,6 +249,7 @@ START_TEST(products)
     for (int w = 0; w < 2; w++) {
         check_products("mma_s8", 32, widths[w]);
         check_products("mma_bf16", 16, widths[w]);
+        check_products("mma_f16", 16, widths[w]);
         check_products("mma_tf32", 8, widths[w]);
     }
     fails("mma_unrounded", NOTHING, "is not from plm_tf32");

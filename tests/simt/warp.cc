@@ -74,17 +74,28 @@ static void multiply(struct simt_warp &w, const double (&a)[16][K], const double
         }
 }
 
-void simt_mma_bf16(struct simt_warp &w)
+// Pairs of 16-bit elements.
+static void multiply16(struct simt_warp &w, float (*decode)(uint16_t))
 {
     double a[16][16], b[16][8];
     for (uint32_t l = 0; l < PLM_WARP; l++)
         for (uint32_t i = 0; i < 6; i++)
             for (uint32_t j = 0; j < 2; j++) {
                 const uint32_t k = (i < 4 ? i / 2 : i - 4) * 8 + l % 4 * 2 + j;
-                const double v = (double)plm_bf16((uint16_t)(w.in[i][l] >> 16 * j));
+                const double v = (double)decode((uint16_t)(w.in[i][l] >> 16 * j));
                 (i < 4 ? a[a_row(l, i)][k] : b[k][l / 4]) = v;
             }
     multiply(w, a, b);
+}
+
+void simt_mma_bf16(struct simt_warp &w)
+{
+    multiply16(w, plm_bf16);
+}
+
+void simt_mma_f16(struct simt_warp &w)
+{
+    multiply16(w, plm_half);
 }
 
 // The low bits are no part of an operand: some hardware drops them, some takes them along.
