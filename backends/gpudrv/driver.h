@@ -142,7 +142,7 @@ struct plm_gpu_driver {
     // capture whatever went wrong and stores NULL where there is no graph. graph_make takes all
     // memory that replays need and leaves the graph to be destroyed. Where card.graphs_settable,
     // else NULL: capture_node, after a launch, gives its node; graph_set changes what that runs in
-    // replays to come.
+    // replays to come, as long as the graph that it is a node of is there.
     plm_gpu_r (*capture_begin)(struct plm_gpu_library *lib, void *stream);
     plm_gpu_r (*capture_node)(struct plm_gpu_library *lib, void *stream, void **ret);
     plm_gpu_r (*capture_end)(struct plm_gpu_library *lib, void *stream, void **ret_graph);

@@ -13,6 +13,7 @@ struct graph {
     uint32_t n;
     struct plm_gpu_dispatch *dispatches; // as the graph would run them now
     void **nodes;                        // of them, where they can be set
+    void *captured;                      // whose nodes they are: kept as long as they are used
     void *made;
     bool given_up; // the driver does not set its arguments; kept, since it may be in flight
 };
@@ -32,6 +33,8 @@ static void graph_free(struct plm_backend_device *dev, struct graph *g)
 {
     if (g->made != NULL)
         dev->driver->graph_unmake(dev->lib, g->made);
+    if (g->captured != NULL)
+        dev->driver->graph_destroy(dev->lib, g->captured);
     plm_free(dev->host, g->dispatches);
     plm_free(dev->host, g->nodes);
     *g = (struct graph){0};
@@ -84,11 +87,10 @@ static struct graph *find(const struct plm_backend_device *dev)
 
 // ---- capture ----
 
-// Gives the list to a stream that captures; ret_graph is NULL where there is none in the end.
-static plm_gpu_r capture_list(struct plm_backend_device *dev, struct graph *g, void **ret_graph)
+// Gives the list to a stream that captures.
+static plm_gpu_r capture_list(struct plm_backend_device *dev, struct graph *g)
 {
     const struct plm_gpu_driver *driver = dev->driver;
-    *ret_graph = NULL;
     plm_gpu_r r = driver->capture_begin(dev->lib, dev->stream);
     if (r != PLM_GPU_OK)
         return r;
@@ -98,25 +100,22 @@ static plm_gpu_r capture_list(struct plm_backend_device *dev, struct graph *g, v
         if (r == PLM_GPU_OK && dev->card.graphs_settable)
             r = driver->capture_node(dev->lib, dev->stream, &g->nodes[i]);
     }
-    const plm_gpu_r ended = driver->capture_end(dev->lib, dev->stream, ret_graph);
+    const plm_gpu_r ended = driver->capture_end(dev->lib, dev->stream, &g->captured);
     return r != PLM_GPU_OK ? r : ended;
 }
 
 static int make(struct plm_backend_device *dev, struct graph *g)
 {
     const struct plm_gpu_list *list = dev->list;
-    void *graph;
     g->n = list->n;
     g->dispatches = plm_calloc(dev->host, PLM_HOST_DEVICE, g->n, sizeof(*g->dispatches));
     g->nodes = plm_calloc(dev->host, PLM_HOST_DEVICE, g->n, sizeof(*g->nodes));
     if (g->dispatches == NULL || g->nodes == NULL)
         return PLM_ERR_NOMEM_HOST;
     memcpy(g->dispatches, list->dispatches, g->n * sizeof(*g->dispatches));
-    plm_gpu_r r = capture_list(dev, g, &graph);
+    plm_gpu_r r = capture_list(dev, g);
     if (r == PLM_GPU_OK)
-        r = dev->driver->graph_make(dev->lib, graph, dev->stream, &g->made);
-    if (graph != NULL)
-        dev->driver->graph_destroy(dev->lib, graph);
+        r = dev->driver->graph_make(dev->lib, g->captured, dev->stream, &g->made);
     int rc = plm_gpu_status(dev, r);
     return rc == PLM_OK ? plm_gpu_settle(dev) : rc; // until it is uploaded
 }

@@ -31,6 +31,7 @@ struct op {
 };
 
 struct graph {
+    struct graph *of; // of one that was made: what it was made of
     uint32_t n;
     struct stub_launch launches[64];
 };
@@ -496,13 +497,25 @@ static plm_gpu_r capture_node(struct plm_gpu_library *lib, void *stream, void **
     return PLM_GPU_OK;
 }
 
+// Captured graphs that are there: nodes are theirs.
+static struct graph *captured[64];
+
+static struct graph **slot(const struct graph *graph)
+{
+    struct graph **at = captured;
+    while (at < captured + 64 && *at != graph)
+        at++;
+    ck_assert_msg(at < captured + 64, "a graph that is not there");
+    return at;
+}
+
 static plm_gpu_r capture_end(struct plm_gpu_library *lib, void *stream, void **ret_graph)
 {
     (void)lib;
     (void)stream;
     const plm_gpu_r r = called("capture_end");
     if (r == PLM_GPU_OK)
-        *ret_graph = capturing;
+        *ret_graph = *slot(NULL) = capturing;
     else
         give(capturing);
     capturing = NULL;
@@ -512,6 +525,7 @@ static plm_gpu_r capture_end(struct plm_gpu_library *lib, void *stream, void **r
 static void graph_destroy(struct plm_gpu_library *lib, void *graph)
 {
     (void)lib;
+    *slot(graph) = NULL;
     give(graph);
 }
 
@@ -522,6 +536,7 @@ static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stre
     CALLED;
     *ret = take(sizeof(struct graph));
     memcpy(*ret, graph, sizeof(struct graph));
+    ((struct graph *)*ret)->of = graph;
     return PLM_GPU_OK;
 }
 
@@ -537,6 +552,7 @@ static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *made, void *node,
     (void)lib;
     CALLED;
     struct stub_launch *at = &((struct graph *)made)->launches[(uintptr_t)node - 1];
+    slot(((struct graph *)made)->of);
     ck_assert_str_eq(at->symbol, l->function);
     *at = remember(l);
     return PLM_GPU_OK;
