@@ -48,7 +48,8 @@ class Bench:
         self.folder = folder
 
     def build(self, source, changed, text):
-        """A library of a source, of which one file has another text."""
+        """A library of a source, of which one file has another text. Hidden, its functions are not
+        taken for those of the same names in the program."""
         overlay = self.folder / "overlay"
         library = self.folder / (pathlib.Path(source).stem + ".so")
         file = overlay / changed
@@ -56,8 +57,8 @@ class Bench:
         file.write_text(text)
         path = file if changed == source else self.root / source
         subprocess.run(self.compiler + [f"-I{overlay}", f"-I{self.root}", f"-I{self.root}/tests/simt",
-                                        "-shared", "-fPIC", "-x", "c++", str(path), "-o", str(library)],
-                       check=True)
+                                        "-shared", "-fPIC", "-fvisibility=hidden", "-x", "c++", str(path),
+                                        "-o", str(library)], check=True)
         file.unlink()
         return library
 
