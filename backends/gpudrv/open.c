@@ -25,6 +25,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->unified = card->unified;
     caps->tunes = true;
     caps->graphs = dev->opts.graphs && card->graphs;
+    caps->async = true;
     caps->granularity_bytes = card->unified ? PLM_HOSTMEM_STEP : GRANULARITY;
     caps->context_bytes = dev->driver->context_bytes;
     caps->withheld_bytes = card->unified ? 0 : dev->driver->withheld_bytes;
