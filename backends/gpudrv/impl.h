@@ -234,9 +234,9 @@ struct plm_gpu_launch plm_gpu_dispatch_launch(const struct plm_gpu_dispatch *dis
 
 // ---- graphs.c ----
 
-// A decode step and its neighbours in kinds of rows, prompts, a move of blocks, and as many again
-// for models whose layers differ. One of 500 launches takes 1.3 MiB of an H100.
-#define PLM_GPU_GRAPHS_MAX 16u
+// A decode step in seven ranges of rows, over short and long contexts, with tokens of the host and
+// of the step before, and some more. One of 500 launches takes 1.3 MiB of an H100.
+#define PLM_GPU_GRAPHS_MAX 40u
 
 int plm_gpu_graphs_create(struct plm_backend_device *dev, struct plm_gpu_graphs **ret);
 // NULL is allowed.
