@@ -18,6 +18,11 @@ import tempfile
 PLACE = re.compile(r"(__syncthreads|plm_warp_sync|plm_await)\(\);")
 # Waves and seeds in turn, until one shows it.
 TARGETS = ["simt:32:1", "simt:64:2", "simt:32:3"]
+# What goes unnoticed and stays, by file and comment, each with its reason. One that is noticed is stale.
+KEPT = {
+    ("kernels/lib/float_few.cuh", "all lanes have read the slot"):
+        "all lanes meet in the product before, which is no fence for memory",
+}
 SECONDS = 300  # of one run; a mutant that loops longer is caught
 
 
@@ -31,14 +36,15 @@ def includes(root, name, seen):
 
 
 def find_places(root, sources):
-    """(file, offset, end, line) of each statement that can be taken out."""
+    """(file, offset, end, line, comment) of each statement that can be taken out."""
     places = []
     for name in sorted(set().union(*sources.values())):
         text = (root / name).read_text()
         for found in PLACE.finditer(text):
             before = text[: found.start()]
             if "//" not in before[before.rfind("\n") + 1 :]:
-                places.append((name, found.start(), found.end(), before.count("\n") + 1))
+                comment = text[found.end() :].split("\n", 1)[0].strip(" /")
+                places.append((name, found.start(), found.end(), before.count("\n") + 1, comment))
     return places
 
 
@@ -75,7 +81,7 @@ class Bench:
 
 def unnoticed(bench, sources, place, sound):
     """Whether the place can go and conformance passes with every source that has it."""
-    name, begin, end, _ = place
+    name, begin, end = place[:3]
     text = (bench.root / name).read_text()
     for source in sorted(s for s, files in sources.items() if name in files):
         if source not in sound:
@@ -107,15 +113,18 @@ def main():
         places = [places[i * len(places) // options.count] for i in range(options.count)]
     if not places:
         sys.exit("no place to take anything out")
-    missed, sound = 0, set()
+    wrong, sound = 0, set()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(root, options.conformance, options.compiler, pathlib.Path(folder))
         for place in places:
-            missed_here = unnoticed(bench, sources, place, sound)
-            print(f"{place[0]}:{place[3]}: {'UNNOTICED' if missed_here else 'noticed'}", flush=True)
-            missed += missed_here
-    print(f"{len(places)} taken out, {missed} unnoticed")
-    return missed != 0
+            kept = (place[0], place[4]) in KEPT
+            unseen = unnoticed(bench, sources, place, sound)
+            wrong += unseen != kept
+            print(f"{'FAIL ' if unseen != kept else ''}{place[0]}:{place[3]}: "
+                  f"{'unnoticed' if unseen else 'noticed'}{', though on the list' if kept and not unseen else ''}",
+                  flush=True)
+    print(f"{len(places)} taken out, {wrong} not as expected")
+    return wrong != 0
 
 
 if __name__ == "__main__":
