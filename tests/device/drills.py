@@ -121,12 +121,21 @@ def wait_for(engine, what, holds):
     raise Failed(f"after {PATIENCE:.0f} s {what}: {state}")
 
 
+def note_use(run, ready):
+    """How much of the card an engine leaves that may have all of it."""
+    total = run.result["device"]["bytes"]
+    free = total - ready["used_bytes"] - ready["foreign_bytes"]
+    run.result["use"] = {"total_bytes": total, "used_bytes": ready["used_bytes"], "margin_bytes": ready["margin_bytes"],
+                         "free_bytes": free, "free_percent": 100 * free / total}
+
+
 def loop_beside(run, device):
     """The engine serves the same requests alone, while a neighbour takes memory, and after it gave it back."""
     model = measure.make_model(run, measure.LARGE[0])
     with running([run.program("tests/device/loop"), device, model, 16384, 64], run.env) as engine:
         ready = engine.read()
         must_be_sound(ready)
+        note_use(run, ready)
         digest = served(engine, 32)
         with neighbour(run) as other:
             until = time.monotonic() + PATIENCE

@@ -122,6 +122,10 @@ def one(row, name, number):
 
 
 def table(run):
+    use = run.result.get("use")
+    if use:
+        print(f"\nan engine that may have all of the card leaves {use['free_bytes'] / 2**20:.0f} MiB of it, "
+              f"{use['free_percent']:.2f} %, of which {use['margin_bytes'] / 2**20:.0f} MiB are the margin")
     if not run.result["bench"]:
         return
     rate = run.result.get("read_gb_per_s")
