@@ -97,7 +97,7 @@ int fake_begin_work(struct fake_ctx **ret, enum fake_place place, int64_t *ret_h
         return r;
     if ((*ret)->lost != 0)
         return (*ret)->lost;
-    if (!rules_strike(place, 0, &fault))
+    if (!rules_strike(place, 0, &fault) && !rules_strike(PLACE_WORK, 0, &fault))
         return FAKE_OK;
     if (fault.result == FAKE_HANG) {
         *ret_hang_ms = fault.ms;
@@ -176,8 +176,9 @@ int fake_ctx_destroy(struct fake_ctx *ctx)
 {
     if (!fake_object_is(ctx, FAKE_CTX))
         return FAKE_INVALID_CONTEXT;
-    if (ctx->lost == 0)
-        fake_run_all(ctx);
+    // What hangs is given up with all that it uses, as what was lost is.
+    if (ctx->lost == 0 && fake_run_all(ctx) == FAKE_NOT_READY)
+        ctx->lost = FAKE_LAUNCH_TIMEOUT;
     release_all(ctx, FAKE_EXEC);
     release_all(ctx, FAKE_GRAPH);
     release_all(ctx, FAKE_STREAM);

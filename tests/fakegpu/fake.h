@@ -35,6 +35,8 @@ struct fake_front {
     uint32_t (*lanes)(const char *arch); // of a wave
     // The context that the calling thread works in. With the lock held.
     int (*current)(struct fake_ctx **ret);
+    // All contexts are gone.
+    void (*forget)(void);
     // FAKE_OK where an image holds code for the architecture; `symbols` gets where its names lie.
     int (*image)(const void *image, const char *arch, const char **symbols, size_t *bytes);
 };
@@ -169,6 +171,8 @@ void fake_memory_gone(struct fake_ctx *ctx);
 // Whose bytes there are none of: a script plays the device.
 const struct null_script *fake_script(void);
 int fake_script_result(enum null_result result);
+// The same, which loses the device where the script says so.
+int fake_script_lost(struct fake_ctx *ctx, enum null_result result);
 
 // ---- module.c ----
 

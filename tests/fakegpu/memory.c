@@ -63,9 +63,22 @@ int fake_script_result(enum null_result result)
     }
 }
 
+int fake_script_lost(struct fake_ctx *ctx, enum null_result result)
+{
+    const struct fault fault = {.result = fake_script_result(result)};
+    if (fault.result == FAKE_ILLEGAL_ADDRESS)
+        fake_lose(ctx, &fault);
+    return fault.result;
+}
+
 void plm_fake_gpu_null(const struct null_script *to)
 {
+    fake_lock();
+    for (void *ctx; (ctx = fake_object_next(NULL, FAKE_CTX, NULL)) != NULL;)
+        fake_ctx_destroy(ctx);
+    fake_front.forget();
     script = to;
+    fake_unlock();
 }
 
 // ---- the table ----
@@ -298,7 +311,7 @@ int fake_alloc(uint64_t bytes, uint64_t *ret)
     rules_world(&w);
     struct range range = {.bytes = bytes, .kind = RANGE_DEVICE, .ctx = ctx};
     if (script != NULL) {
-        r = fake_script_result(script->allocate(script->ctx, bytes, &range.address, &range.own));
+        r = fake_script_lost(ctx, script->allocate(script->ctx, bytes, &range.address, &range.own));
     } else {
         range.taken = round_up(bytes, w.granularity);
         r = account_device(ctx->device, (int64_t)range.taken);
@@ -330,8 +343,7 @@ int fake_free(uint64_t address)
 {
     struct fake_ctx *ctx;
     struct range range;
-    int64_t hang;
-    const int r = fake_begin_work(&ctx, PLACE_WAIT, &hang);
+    const int r = fake_begin(&ctx, PLACE_WAIT, 0);
     if (r != FAKE_OK)
         return r;
     fake_run_all(ctx);

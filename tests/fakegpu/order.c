@@ -108,8 +108,6 @@ bool fake_order_launch(struct fake_order *o, const struct fake_launch *l)
     o->early = l->early;
     o->waits = l->function->waits;
     o->good = true;
-    if (fake_script() != NULL)
-        return true;
     if (!o->early)
         fake_order_clear(o);
     // Direct spans alone: what arrays of addresses hold is known only when the launch runs.

@@ -60,6 +60,7 @@ static const struct fault_name PLACE_NAMES[] = {
     {"capture", PLACE_CAPTURE},
     {"instantiate", PLACE_INSTANTIATE},
     {"graph", PLACE_GRAPH},
+    {"work", PLACE_WORK},
     {"copy", PLACE_COPY},
     {"wait", PLACE_WAIT},
     {"info", PLACE_INFO},
@@ -102,7 +103,7 @@ static bool rule_fail(struct rules *rules, const struct fault_words *w, const ch
     // Only work that was taken can hang, and a test that never ends proves nothing.
     const struct fault_rule *rule = &rules->list.rules[rules->list.n - 1];
     return rule->fault.result != FAKE_HANG ||
-           ((rule->place == PLACE_LAUNCH || rule->place == PLACE_GRAPH) && rule->fault.ms > 0);
+           (rule->place >= PLACE_LAUNCH && rule->place <= PLACE_WORK && rule->fault.ms > 0);
 }
 
 static bool rule_device(struct rules *rules, const struct fault_words *w)

@@ -27,10 +27,11 @@ enum fake_place {
     PLACE_FUNCTION,
     PLACE_STREAM,
     PLACE_EVENT,
-    PLACE_LAUNCH,
     PLACE_CAPTURE,
     PLACE_INSTANTIATE,
-    PLACE_GRAPH, // its launch
+    PLACE_LAUNCH, // of a kernel
+    PLACE_GRAPH,  // launch of one
+    PLACE_WORK,   // either
     PLACE_COPY,
     PLACE_WAIT, // any look at an event, and frees, which wait
     PLACE_INFO, // readings of memory

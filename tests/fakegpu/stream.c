@@ -35,7 +35,7 @@ struct fake_stream {
     int64_t hang_until_ns; // of the first item; 0: none
     struct fake_graph *capture;
     struct fake_order *order;
-    uint32_t script_launches; // since the last event
+    bool script_list; // a list of the script's device is under way, to the next event
 };
 
 // ---- the queue ----
@@ -84,12 +84,16 @@ static bool run_item(struct fake_stream *s, const struct item *item)
     }
 }
 
-// Of a script's device, the work behind a list ends when the script says so.
+// Of a script's device, the work behind a list ends when the script says so. A look takes as long
+// on its clock, which might stand still else while somebody asks again and again.
+#define LOOK_NS 100000
+
 static int script_ended(const struct item *item)
 {
     const struct null_script *script = fake_script();
-    return item->kind != ITEM_LIST ? FAKE_OK
-                                   : fake_script_result(script->wait(script->ctx, item->ticket, 0));
+    return item->kind != ITEM_LIST
+               ? FAKE_OK
+               : fake_script_result(script->wait(script->ctx, item->ticket, LOOK_NS));
 }
 
 static bool hangs(struct fake_stream *s, const struct item *item)
@@ -228,24 +232,6 @@ int fake_event_destroy(struct fake_event *e)
     return FAKE_OK;
 }
 
-// Of a script's device, an event ends a list.
-static int end_list(struct fake_stream *s)
-{
-    const struct null_script *script = fake_script();
-    if (script == NULL || s->script_launches == 0)
-        return FAKE_OK;
-    uint64_t ticket = 0;
-    const int r = fake_script_result(script->submit(script->ctx, s->script_launches, &ticket));
-    s->script_launches = 0;
-    if (r != FAKE_OK)
-        return r;
-    struct item *item = push(s, ITEM_LIST);
-    if (item == NULL)
-        return FAKE_OOM;
-    item->ticket = ticket;
-    return FAKE_OK;
-}
-
 int fake_event_record(struct fake_event *e, struct fake_stream *s)
 {
     int r = begin_on(s, PLACE_EVENT, 0);
@@ -255,9 +241,7 @@ int fake_event_record(struct fake_event *e, struct fake_stream *s)
         return FAKE_INVALID_HANDLE;
     if (s->capture != NULL)
         return FAKE_CAPTURE_UNSUPPORTED;
-    r = end_list(s);
-    if (r != FAKE_OK)
-        return r;
+    s->script_list = false;
     struct item *item = push(s, ITEM_EVENT);
     if (item == NULL)
         return FAKE_OOM;
@@ -292,12 +276,12 @@ int fake_event_query(struct fake_event *e)
 
 // ---- copies ----
 
-static int script_copy(void *to, const void *from, uint64_t bytes, bool in)
+static int script_copy(struct fake_ctx *ctx, void *to, const void *from, uint64_t bytes, bool in)
 {
     const struct null_script *script = fake_script();
-    return fake_script_result(
-        in ? script->copy_in(script->ctx, (uint64_t)(uintptr_t)to, from, bytes)
-           : script->copy_out(script->ctx, to, (uint64_t)(uintptr_t)from, bytes));
+    return fake_script_lost(
+        ctx, in ? script->copy_in(script->ctx, (uint64_t)(uintptr_t)to, from, bytes)
+                : script->copy_out(script->ctx, to, (uint64_t)(uintptr_t)from, bytes));
 }
 
 int fake_copy(struct fake_stream *s, void *to, const void *from, uint64_t bytes, bool in)
@@ -310,7 +294,7 @@ int fake_copy(struct fake_stream *s, void *to, const void *from, uint64_t bytes,
     account_add(in ? ACCOUNT_copies_in : ACCOUNT_copies_out, 1);
     account_add(ACCOUNT_copied_bytes, (int64_t)bytes);
     if (fake_script() != NULL)
-        return script_copy(to, from, bytes, in);
+        return script_copy(s->object.ctx, to, from, bytes, in);
     const void *device = in ? to : from;
     if (!fake_is_live(s->object.ctx, (uint64_t)(uintptr_t)device, bytes)) {
         rules_misuse("a copy of %llu bytes at %p: not within an allocation",
@@ -334,16 +318,35 @@ int fake_copy(struct fake_stream *s, void *to, const void *from, uint64_t bytes,
 
 // ---- launches ----
 
-static bool push_launch(struct fake_stream *s, const struct fake_launch *launch)
+// Of a script's device the first launch after an event stands for the list that it begins.
+static int push_list(struct fake_stream *s)
 {
-    if (fake_script() != NULL) {
-        s->script_launches++;
-        return true;
-    }
+    const struct null_script *script = fake_script();
+    uint64_t ticket = 0;
+    if (s->script_list)
+        return FAKE_OK;
+    const int r = fake_script_lost(s->object.ctx, script->submit(script->ctx, 1, &ticket));
+    if (r != FAKE_OK)
+        return r;
+    struct item *item = push(s, ITEM_LIST);
+    if (item == NULL)
+        return FAKE_OOM;
+    item->ticket = ticket;
+    s->script_list = true;
+    return FAKE_OK;
+}
+
+static int push_launch(struct fake_stream *s, const struct fake_launch *launch)
+{
+    if (fake_script() != NULL)
+        return push_list(s);
+    if (!fake_order_launch(s->order, launch))
+        return FAKE_LAUNCH_FAILED;
     struct item *item = push(s, ITEM_LAUNCH);
-    if (item != NULL)
-        item->launch = *launch;
-    return item != NULL;
+    if (item == NULL)
+        return FAKE_OOM;
+    item->launch = *launch;
+    return FAKE_OK;
 }
 
 static int push_hang(struct fake_stream *s, int64_t ms)
@@ -398,9 +401,9 @@ int fake_launch_kernel(struct fake_stream *s, const struct fake_launch *launch)
     account_add(ACCOUNT_launches, 1);
     account_add(ACCOUNT_launches_early, launch->early);
     r = push_hang(s, hang);
-    if (r != FAKE_OK || !fake_order_launch(s->order, launch) || !push_launch(s, launch))
-        return r != FAKE_OK ? r : FAKE_LAUNCH_FAILED;
-    return appended(s);
+    if (r == FAKE_OK)
+        r = push_launch(s, launch);
+    return r != FAKE_OK ? r : appended(s);
 }
 
 // ---- graphs ----
@@ -504,8 +507,7 @@ int fake_graph_launch(struct fake_exec *e, struct fake_stream *s)
             return FAKE_INVALID_HANDLE;
         }
         account_add(ACCOUNT_launches_early, l->early);
-        if (!fake_order_launch(s->order, l) || !push_launch(s, l))
-            r = FAKE_LAUNCH_FAILED;
+        r = push_launch(s, l);
     }
     return r != FAKE_OK ? r : appended(s);
 }

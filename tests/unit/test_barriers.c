@@ -11,6 +11,7 @@
 #include "backends/cpu/cpu.h"
 #include "tests/support/barriers.h"
 #include "tests/support/runner.h"
+#include "tests/support/spans.h"
 
 #define TOKENS 400u // more than one split of attention
 
@@ -68,6 +69,25 @@ static struct barriers_seen play(const char *path, int mode, uint32_t drop, bool
     return barriers_seen();
 }
 
+// Columns of one matrix lie between each other and do not touch.
+START_TEST(pieces_touch_where_bytes_are_the_same)
+{
+    const struct span q = {.address = 1000, .bytes = 40, .rows = 5, .stride = 100};
+    struct span k = {.address = 1040, .bytes = 60, .rows = 5, .stride = 100};
+    ck_assert(!span_overlaps(&q, &k) && !span_overlaps(&k, &q));
+    k.bytes = 61; // into the next row's first byte
+    ck_assert(span_overlaps(&q, &k) && span_overlaps(&k, &q));
+    k = (struct span){.address = 1439, .bytes = 1, .rows = 1};
+    ck_assert(span_overlaps(&q, &k) && span_overlaps(&k, &q));
+    k.address = 1440;
+    ck_assert(!span_overlaps(&q, &k) && !span_overlaps(&k, &q));
+    k = (struct span){.address = 1340, .bytes = 60, .rows = 3, .stride = 100}; // begins later
+    ck_assert(!span_overlaps(&q, &k) && !span_overlaps(&k, &q));
+    k.address = 1339;
+    ck_assert(span_overlaps(&q, &k) && span_overlaps(&k, &q));
+}
+END_TEST
+
 START_TEST(no_forward_lacks_a_barrier)
 {
     DIR *folder = opendir(TEST_MODELS);
@@ -114,6 +134,7 @@ int main(void)
     Suite *suite = suite_create("barriers");
     TCase *tcase = tcase_create("barriers");
     tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, pieces_touch_where_bytes_are_the_same);
     tcase_add_test(tcase, no_forward_lacks_a_barrier);
     tcase_add_loop_test(tcase, each_barrier_is_missed, 0, 3);
     suite_add_tcase(suite, tcase);

@@ -24,7 +24,8 @@ enum plm_plant plm_planted;
 
 struct args {
     uint64_t count, seed, world;
-    bool has_world, print, verbose, twice, replay, vulkan;
+    bool has_world, print, verbose, twice, replay;
+    const char *backend;
     unsigned jobs;
     const char *incident; // file for the last incident's world
     const char *plant;    // the planted bug that must show; NULL: none
@@ -65,7 +66,7 @@ static void play_text(struct run *run, const struct plm_world *world)
     struct plm_buf text;
     struct plm_error err = {0};
     struct run other = {0};
-    const struct play_opts quiet = {.vulkan = run->vulkan};
+    const struct play_opts quiet = {.backend = run->backend};
     plm_buf_init(&text, host, PLM_HOST_OTHER);
     plm_world_write(world, &text);
     if (text.failed || plm_world_parse(host, text.data, text.len, &parsed, &err) != PLM_OK) {
@@ -90,7 +91,7 @@ static bool play_incident(struct run *run, const struct plm_buf *text)
     struct plm_world *parsed = NULL;
     struct plm_error err = {0};
     struct run other = {0};
-    const struct play_opts quiet = {.vulkan = run->vulkan};
+    const struct play_opts quiet = {.backend = run->backend};
     if (run->incidents == 0)
         fault(run, FAULT_WORLD, "there was no incident");
     else if (plm_world_parse(host, text->data, text->len, &parsed, &err) != PLM_OK)
@@ -163,7 +164,7 @@ static bool play_file(const char *path, const struct args *args, struct run *run
         const struct play_opts opts = {.trace = args->verbose ? stdout : NULL,
                                        .incident = incident,
                                        .path = path,
-                                       .vulkan = args->vulkan};
+                                       .backend = args->backend};
         play(run, world, &opts);
         if (args->twice && run->lacks == NULL && run->fault == NO_FAULT)
             play_text(run, world);
@@ -350,7 +351,8 @@ static int play_many(const struct args *args)
 
 static int usage(void)
 {
-    fputs("usage: worlds [--device vulkan] [--verbose] [--twice] [--replay] [--incident OUT] "
+    fputs("usage: worlds [--device vulkan|cuda|hip] [--verbose] [--twice] [--replay] [--incident "
+          "OUT] "
           "FILE...\n"
           "       worlds --count N [--seed S] [--jobs J] [--twice] [--replay]   random worlds\n"
           "       worlds --plant NAME --count N [--seed S]           until a planted bug shows\n"
@@ -435,7 +437,7 @@ static int parse(int argc, char **argv, struct args *a)
         else if (strcmp(argv[i], "--replay") == 0)
             a->replay = true;
         else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc)
-            ok = a->vulkan = strcmp(argv[++i], "vulkan") == 0;
+            a->backend = argv[++i];
         else if (strcmp(argv[i], "--incident") == 0 && i + 1 < argc)
             a->incident = argv[++i];
         else if (strcmp(argv[i], "--plant") == 0 && i + 1 < argc)
@@ -450,10 +452,10 @@ static int parse(int argc, char **argv, struct args *a)
 }
 
 // 0: it is there; else the exit status: 77 where the machine lacks it.
-static int no_vulkan(void)
+static int no_backend(const char *name)
 {
     char why[512];
-    const enum scripted_there there = scripted_prepare(why);
+    const enum scripted_there there = scripted_prepare(name, why);
     if (there == SCRIPTED_READY)
         return 0;
     fprintf(stderr, "%s\n", why);
@@ -468,7 +470,7 @@ int main(int argc, char **argv)
     if (first < 0 || (first == argc && args.count == 0 && !args.has_world))
         return usage();
     int bad;
-    if (args.vulkan && (bad = no_vulkan()) != 0)
+    if (args.backend != NULL && (bad = no_backend(args.backend)) != 0)
         return bad;
     if (args.has_world)
         bad = play_one(&args);

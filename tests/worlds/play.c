@@ -411,7 +411,7 @@ static bool begin(struct run *run, const struct plm_world *world, const struct p
     struct run old = *run;
     *run = (struct run){.world = world,
                         .trace = opts->trace,
-                        .vulkan = opts->vulkan,
+                        .backend = opts->backend,
                         .incident = opts->incident,
                         .requests = old.requests,
                         .cap_requests = old.cap_requests,
@@ -452,7 +452,7 @@ static void set_opts(struct run *run)
 
 static void end_device(struct run *run)
 {
-    if (run->vulkan && !scripted_end())
+    if (run->backend != NULL && !scripted_end())
         fault(run, FAULT_BALANCE, "the backend did not free all memory of its device");
 }
 
@@ -464,15 +464,17 @@ bool play_start(struct run *run, const plim_engine_opts *asked)
     run->device.world = &run->observer.world;
     run->device.inner = world->computes ? &plm_cpu_backend : NULL;
     run->observer = (struct observer){0};
-    observe(&run->observer, run->vulkan ? scripted_begin(&run->device, &run->clock, &run->observer)
-                                        : &plm_sim_backend);
+    observe(&run->observer, run->backend != NULL
+                                ? scripted_begin(&run->device, &run->clock, &run->observer)
+                                : &plm_sim_backend);
     run->start_status = plm_opts_read(asked, &opts, &run->start_error);
     run->host = plm_host_create(0);
     if (run->start_status == PLIM_OK && run->host != NULL) {
         const struct plm_engine_env env = {.host = run->host,
                                            .clock = &run->clock,
                                            .backend = &observed_backend,
-                                           .backend_opts = run->vulkan ? NULL : &run->device,
+                                           .backend_opts =
+                                               run->backend != NULL ? NULL : &run->device,
                                            .seed = world->seed != 0 ? world->seed : 1};
         run->start_status = plm_engine_create_in(&env, &opts, &run->engine, &run->start_error);
     }
@@ -522,7 +524,7 @@ void play(struct run *run, const struct plm_world *world, const struct play_opts
 {
     if (!begin(run, world, opts))
         return;
-    run->lacks = opts->vulkan ? scripted_lacks(world) : NULL;
+    run->lacks = opts->backend != NULL ? scripted_lacks(world) : NULL;
     if (run->lacks != NULL)
         return;
     set_opts(run);

@@ -68,9 +68,10 @@ struct played {
 
 struct run {
     const struct plm_world *world;
-    FILE *trace;       // NULL: none
-    bool offers;       // a refused client takes the offer
-    bool vulkan;       // the device stands behind the Vulkan backend (scripted.h)
+    FILE *trace; // NULL: none
+    bool offers; // a refused client takes the offer
+    const char
+        *backend;      // that the device stands behind (scripted.h); NULL: it is the simulated one
     const char *lacks; // why it can not; nothing was played
 
     struct plm_sim_clock virtual_clock;
@@ -119,7 +120,7 @@ struct play_opts {
     FILE *trace;
     struct plm_buf *incident; // takes the last incident's world
     const char *path;         // of the world file, beside which model files are named; or NULL
-    bool vulkan;
+    const char *backend;      // as in struct run
 };
 
 // Plays the whole world. run is the caller's, zeroed before its first use; what it points to is

@@ -7,17 +7,22 @@
 #include <string.h>
 
 #include "core/mem/ledger.h"
+#include "tests/fakegpu/control.h"
 #include "tests/vulkan/layer_control.h"
 
 #define LABEL      "plimsoll: " // before what the backend writes into a queue
 #define LABEL_STEP LABEL "step "
 // The device keeps as much to itself as the card that the backend's own number is from.
-#define WITHHELD (UINT64_C(80) << 20)
+#define WITHHELD     (UINT64_C(80) << 20)
+#define WITHHELD_GPU (UINT64_C(4) << 20)
 // What a page table or a descriptor of a driver could not address: nothing here is that long.
 #define MOST_BYTES (UINT64_C(1) << 46)
 
 static struct {
-    struct layer_control layer;
+    bool vulkan;
+    bool (*set)(const char *rules, char *error, size_t error_size); // of the layer or the driver
+    uint64_t (*count)(const char *counter);
+    null_set_fn *null;
     const struct plm_backend *backend; // the real one
     struct plm_backend shown;          // and with what is different here
     struct plm_caps caps;
@@ -26,7 +31,7 @@ static struct {
     const struct observer *observer;
     struct plm_sim_opts device;
     struct plm_device_opts opts;
-    struct plm_backend_device *sim; // while the Vulkan device is open
+    struct plm_backend_device *sim; // while the real device is open
     uint64_t ticket;                // of the last list
     struct null_script script;
 } s;
@@ -189,30 +194,74 @@ static void shown_discard(struct plm_backend_device *dev)
     plm_sim_backend.discard(s.sim);
 }
 
-enum scripted_there scripted_prepare(char why[512])
+// The phases, where the backend has no trace to write them to.
+static void shown_mark(struct plm_backend_device *dev, enum plm_phase phase, uint64_t step)
+{
+    (void)dev;
+    if (s.sim != NULL)
+        plm_sim_backend.mark(s.sim, phase, step);
+}
+
+static bool open_control(const char *backend)
+{
+    struct layer_control layer;
+    struct fake_control fake;
+    s.vulkan = strcmp(backend, "vulkan") == 0;
+    if (s.vulkan && layer_control_open(&layer, LAYER)) {
+        s.set = layer.set;
+        s.count = layer.count;
+        s.null = layer.null;
+        return true;
+    }
+    if (s.vulkan || !fake_control_open(&fake, strcmp(backend, "cuda") == 0 ? "libcuda.so.1"
+                                                                           : "libamdhip64.so.6"))
+        return false;
+    s.set = fake.set;
+    s.count = fake.count;
+    s.null = fake.null;
+    return true;
+}
+
+enum scripted_there scripted_prepare(const char *backend, char why[512])
 {
     struct plm_host *host = plm_host_create(0);
     struct plm_device_desc desc[4];
     struct plm_error err = {0};
     size_t n = 0;
     for (size_t i = 0; plm_backends[i] != NULL; i++)
-        s.backend = strcmp(plm_backends[i]->name, "vulkan") == 0 ? plm_backends[i] : s.backend;
-    if (s.backend == NULL || !layer_control_open(&s.layer, LAYER)) {
+        s.backend = strcmp(plm_backends[i]->name, backend) == 0 ? plm_backends[i] : s.backend;
+    if (s.backend == NULL || !open_control(backend)) {
         plm_host_destroy(host);
-        snprintf(why, 512, "this build has no Vulkan backend");
+        snprintf(why, 512, "no %s backend in this build, or no layer and no fake driver above it",
+                 backend);
         return SCRIPTED_ABSENT;
     }
     const int r = s.backend->enumerate(host, desc, 4, &n, &err);
     plm_host_destroy(host);
     if (r != PLM_OK || n == 0) {
-        snprintf(why, 512, "%s", r != PLM_OK ? err.msg : "no device that Vulkan offers is usable");
+        snprintf(why, 512, "%s", r != PLM_OK ? err.msg : "no device is usable");
         return SCRIPTED_ABSENT;
     }
-    if (s.layer.count("instances_created") == 0) {
+    if (s.vulkan && s.count("instances_created") == 0) {
         snprintf(why, 512, "the layer is not loaded: tests/vulkan/README.md says how");
         return SCRIPTED_BROKEN;
     }
     return SCRIPTED_READY;
+}
+
+// What follows from the use of this process.
+static bool wants_process_use(const struct plm_world *world)
+{
+    static const char *const terms[] = {"plan.own_drv", "plan.foreign", "plan.growth",
+                                        "metrics.ledger_mismatches"};
+    for (uint32_t i = 0; i < world->n_wants; i++) {
+        for (uint32_t k = 0; k < sizeof(terms) / sizeof(terms[0]); k++) {
+            const char *name = world->wants[i].name;
+            if (strncmp(name, "on sim ", 7) != 0 && strstr(name, terms[k]) != NULL)
+                return true;
+        }
+    }
+    return false;
 }
 
 const char *scripted_lacks(const struct plm_world *world)
@@ -228,6 +277,12 @@ const char *scripted_lacks(const struct plm_world *world)
         return "no call empties a driver's cache";
     if (d->poison != PLM_SIM_POISON_NONE)
         return "tokens are not looked at";
+    if (!s.vulkan && d->free_lag_ns > 0)
+        return "what is freed is back at once";
+    if (!s.vulkan && d->commit == PLM_COMMIT_SOFT)
+        return "nobody takes what is held";
+    if (!s.vulkan && !d->hides_process_use && wants_process_use(world))
+        return "the driver does not tell the use of a process";
     if (d->granularity_bytes != 0 && d->granularity_bytes != UINT64_C(2) << 20)
         return "granules have 2 MiB";
     return NULL;
@@ -242,8 +297,9 @@ const struct plm_backend *scripted_begin(const struct plm_sim_opts *device,
     s.host = plm_host_create(0);
     s.observer = observer;
     s.device = *device;
-    if (s.device.withheld_bytes < WITHHELD)
-        s.device.withheld_bytes = WITHHELD;
+    const uint64_t withheld = s.vulkan ? WITHHELD : WITHHELD_GPU;
+    if (s.device.withheld_bytes < withheld)
+        s.device.withheld_bytes = withheld;
     s.opts = (struct plm_device_opts){.host = s.host, .clock = clock, .backend_opts = &s.device};
     s.script = (struct null_script){.heap_bytes = device->capacity_bytes,
                                     .open = on_open,
@@ -257,22 +313,27 @@ const struct plm_backend *scripted_begin(const struct plm_sim_opts *device,
                                     .submit = on_submit,
                                     .wait = on_wait,
                                     .label = on_label};
-    snprintf(rules, sizeof(rules),
-             "identity type=discrete name=scripted; limit max-allocation=%" PRIu64
-             " max-buffer=%" PRIu64 "; %s extension VK_EXT_memory_budget",
-             slab, slab, device->hides_process_use ? "hide" : "show");
-    if (!s.layer.set(rules, error, sizeof(error)))
+    if (s.vulkan)
+        snprintf(rules, sizeof(rules),
+                 "identity type=discrete name=scripted; limit max-allocation=%" PRIu64
+                 " max-buffer=%" PRIu64 "; %s extension VK_EXT_memory_budget",
+                 slab, slab, device->hides_process_use ? "hide" : "show");
+    else // what is mapped has no bytes of the script's
+        snprintf(rules, sizeof(rules), "identity name=scripted vmm=0");
+    if (!s.set(rules, error, sizeof(error)))
         fprintf(stderr, "%s\n", error);
-    s.layer.null(&s.script);
+    s.null(&s.script);
     s.shown = *s.backend;
     s.shown.caps = shown_caps;
     s.shown.launch = shown_launch;
     s.shown.discard = shown_discard;
+    if (!s.vulkan)
+        s.shown.mark = shown_mark;
     return &s.shown;
 }
 
 bool scripted_end(void)
 {
-    s.layer.null(NULL);
+    s.null(NULL);
     return s.host != NULL && plm_host_destroy(s.host) == 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world's device behind a real backend: the Vulkan backend runs on the fault layer's null mode
-// (tests/support/null_script.h), which asks the simulated device. So memory, budgets, failures and
-// losses are the world's, and all host code of the backend is its own. Weights are not read, as
-// there are no bytes. One at a time and process.
+// A world's device behind a real backend: Vulkan above the fault layer, CUDA and HIP above the fake
+// drivers, whose null mode (tests/support/null_script.h) asks the simulated device. So memory,
+// budgets, failures and losses are the world's, and all host code of the backend is its own.
+// Weights are not read, as there are no bytes. One at a time and process.
 #ifndef PLM_TESTS_WORLDS_SCRIPTED_H
 #define PLM_TESTS_WORLDS_SCRIPTED_H
 
@@ -11,8 +11,8 @@
 
 enum scripted_there { SCRIPTED_READY, SCRIPTED_ABSENT, SCRIPTED_BROKEN };
 
-// Whether the backend, a driver and the layer are there; why not in *why.
-enum scripted_there scripted_prepare(char why[512]);
+// Whether the backend of that name, and the layer or the fake driver are there; why not in *why.
+enum scripted_there scripted_prepare(const char *backend, char why[512]);
 // What of the world this backend can not be shown; NULL: all of it can. Static text.
 const char *scripted_lacks(const struct plm_world *world);
 

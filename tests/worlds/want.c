@@ -362,7 +362,7 @@ static void want(struct run *run, const struct plm_world_want *asked)
     const void *base;
     split(asked, &w);
     if (w.n > 2 && strcmp(w.word[0], "on") == 0) {
-        if (strcmp(w.word[1], run->vulkan ? "vulkan" : "sim") != 0)
+        if (strcmp(w.word[1], run->backend != NULL ? "card" : "sim") != 0)
             return;
         w.n -= 2;
         memmove(w.word, w.word + 2, w.n * sizeof(w.word[0]));

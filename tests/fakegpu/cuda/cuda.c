@@ -22,6 +22,11 @@ static int current(struct fake_ctx **ret)
     return FAKE_OK;
 }
 
+static void forget(void)
+{
+    depth = 0;
+}
+
 // ---- images: a fat binary, its entries one after the other ----
 
 struct fatbin {
@@ -97,6 +102,7 @@ const struct fake_front fake_front = {.name = "cuda",
                                       .driver = 13000,
                                       .lanes = lanes,
                                       .current = current,
+                                      .forget = forget,
                                       .image = image};
 
 // ---- entry points: their names are the backend's, X(name, suffix, since, parameters) ----

@@ -21,6 +21,11 @@ static int current(struct fake_ctx **ret)
     return r;
 }
 
+static void forget(void)
+{
+    memset(contexts, 0, sizeof(contexts));
+}
+
 // ---- images: a bundle of code objects, each with its architecture ----
 
 #define BUNDLE_MAGIC "__CLANG_OFFLOAD_BUNDLE__"
@@ -79,6 +84,7 @@ const struct fake_front fake_front = {.name = "hip",
                                       .driver = 60000000,
                                       .lanes = lanes,
                                       .current = current,
+                                      .forget = forget,
                                       .image = image};
 
 // ---- entry points ----
@@ -322,11 +328,6 @@ plm_hip_result hipFuncGetAttribute(int *value, unsigned int attribute, plm_hip_f
                                                  : LOCKED(function_attribute((void *)function));
 }
 
-// The list `extra` of a launch: pointer and size of the packed arguments.
-#define EXTRA_POINTER ((void *)0x01)
-#define EXTRA_SIZE    ((void *)0x02)
-#define EXTRA_END     ((void *)0x03)
-
 plm_hip_result hipModuleLaunchKernel(plm_hip_function function, unsigned int grid_x,
                                      unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
                                      unsigned int block_y, unsigned int block_z,
@@ -337,8 +338,9 @@ plm_hip_result hipModuleLaunchKernel(plm_hip_function function, unsigned int gri
                             .grid = {grid_x, grid_y, grid_z},
                             .block = {block_x, block_y, block_z},
                             .shared_bytes = shared_bytes};
-    if (params != NULL || extra == NULL || extra[0] != EXTRA_POINTER || extra[2] != EXTRA_SIZE ||
-        extra[4] != EXTRA_END || *(const size_t *)extra[3] > FAKE_ARGS_BYTES) {
+    if (params != NULL || extra == NULL || extra[0] != PLM_HIP_EXTRA_POINTER ||
+        extra[2] != PLM_HIP_EXTRA_SIZE || extra[4] != PLM_HIP_EXTRA_END ||
+        *(const size_t *)extra[3] > FAKE_ARGS_BYTES) {
         rules_misuse("a launch without packed arguments");
         return PLM_HIP_INVALID_VALUE;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on a Vulkan device: a request's tokens and log-probabilities are the same bit for bit
-// alone and among others, in chunks of 32 and of 512, and whether its tokens were found by the
-// device or by the sampler.
+// The engine on a GPU, of the backend that DEVICE names: a request's tokens and log-probabilities
+// are the same bit for bit alone and among others, in chunks of 32 and of 512, and whether its
+// tokens were found by the device or by the sampler.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static plim_engine *create(uint32_t chunk)
     plim_error err = {0};
     plim_engine_opts_init(&o);
     o.model_path = TEST_MODELS "/llama-k256-q4_k_m.gguf";
-    o.device = "vulkan";
+    o.device = DEVICE;
     o.ctx_size = 320;
     o.batch_max_tokens = chunk;
     o.prefill_chunk = chunk;
@@ -38,7 +38,7 @@ static plim_engine *create(uint32_t chunk)
     o.memory_limit_bytes = UINT64_C(512) << 20;
     const int r = plim_engine_create(&o, &engine, &err);
     if (r == PLIM_ERR_NOT_FOUND || r == PLIM_ERR_UNSUPPORTED) {
-        printf("no Vulkan device: %s\n", err.message);
+        printf("no device: %s\n", err.message);
         exit(77);
     }
     ck_assert_msg(r == PLIM_OK, "create: %d %s", r, err.message);
@@ -134,7 +134,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("vulkan_engine");
+    Suite *suite = suite_create(DEVICE "_engine");
     TCase *tcase = tcase_create("engine");
     tcase_set_timeout(tcase, 600);
     tcase_add_test(tcase, neither_batch_nor_chunks_show);
