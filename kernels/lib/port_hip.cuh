@@ -96,10 +96,12 @@ PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
 
 // The words of a fragment of A and B that output d[2i + j] is made of lie in the quads g and 2t + j:
 // each is fetched from there.
+// The inner loop stays one: unrolled, hipcc fetches the words of a whole tile's products first, and
+// 256 registers do not hold them.
 #define PLM_MMA_WORDS(d, a, b, step)                                                               \
     const int lane = (int)(threadIdx.x % PLM_WARP), g4 = lane & ~3, t8 = lane % 4 * 8;             \
     for (int half = 0; half < 2; half++)                                                           \
-        for (int q = 0; q < 4; q++) {                                                              \
+        _Pragma("unroll 1") for (int q = 0; q < 4; q++) {                                                            \
             const uint32_t a0 = plm_shuffle(a[2 * half], g4 + q);                                  \
             const uint32_t a1 = plm_shuffle(a[2 * half + 1], g4 + q);                              \
             const uint32_t b0 = plm_shuffle(b[half], t8 + q);                                      \
