@@ -213,6 +213,7 @@ static void do_in_place(struct plim_engine *engine)
     if (!engine->manual)
         return;
     pthread_mutex_lock(&engine->turn);
+    plm_step_land(engine);
     plm_sleep_step(engine);
     pthread_mutex_unlock(&engine->turn);
 }
