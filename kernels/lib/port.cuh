@@ -65,6 +65,8 @@
 //
 // plm_half(bits), plm_half_bits(x)           float of binary16, and back, to nearest even
 // plm_bf16(bits), plm_bf16_bits(x)           the same for bfloat16
+// plm_keep(v)                                v, a uint32_t that compilers hold in a register where they
+//     would rather compute it again at each use
 // plm_bits(x), plm_float(bits)               float as bits and back
 // plm_round(x)                               to the nearest int, ties to even
 // plm_rsqrt_ieee(x)                          1 / sqrt(x), both correctly rounded

@@ -125,6 +125,12 @@ PLM_FN void plm_matrices_transposed(uint32_t (&ret)[4], const void *row)
                  : "memory");
 }
 
+PLM_FN uint32_t plm_keep(uint32_t v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
+
 // ---- numbers ----
 
 PLM_FN uint32_t plm_bits(float x) { return __float_as_uint(x); }

@@ -50,6 +50,12 @@ PLM_FN uint2 plm_load8(const void *p)
 }
 PLM_FN uint32_t plm_load4(const void *p) { return __builtin_nontemporal_load((const uint32_t *)p); }
 
+PLM_FN uint32_t plm_keep(uint32_t v)
+{
+    asm volatile("" : "+v"(v));
+    return v;
+}
+
 // ---- numbers ----
 
 PLM_FN uint32_t plm_bits(float x) { return __float_as_uint(x); }

@@ -109,16 +109,20 @@ PLM_FN uint64_t plm_pick(const uint64_t (&v)[4], uint32_t i)
 }
 
 // A warp's weights: the blocks of its slice of P panels, one step after the other. A stage is the
-// quants of the P panels, then their scales.
-template <uint32_t TYPE, uint32_t P> struct plm_weight_stream {
+// quants of the P panels, then their scales. FRAGMENTS: quants lie as plm_line_piece says; else as
+// in memory, and every panel begins 64 bytes of banks behind the one before.
+template <uint32_t TYPE, uint32_t P, bool FRAGMENTS> struct plm_weight_stream {
     typedef plm_block<TYPE> block;
-    static constexpr uint32_t stage_bytes = P * block::bytes;
     static constexpr uint32_t pieces = block::quants / 16; // of a panel
     static constexpr uint32_t scale_pieces = block::scales / 16;
+    static constexpr uint32_t panel_bytes = block::quants + (FRAGMENTS ? 0 : 64);
+    static constexpr uint32_t scales_at = P * panel_bytes; // in a stage
+    static constexpr uint32_t stage_bytes = scales_at + P * block::scales;
     static constexpr uint32_t copies = (P * pieces + PLM_WARP - 1) / PLM_WARP; // of a lane
     static_assert(P * scale_pieces <= PLM_WARP, "one copy of scales a lane");
 
     const uint8_t *quants[copies], *scales; // of this lane's pieces in the next step
+    uint32_t to[copies];                    // where they go in a stage
 
     PLM_FN void begin(plm_weight_stream &s, const uint64_t (&panel)[P], uint32_t n_in,
                       uint32_t slice)
@@ -127,8 +131,9 @@ template <uint32_t TYPE, uint32_t P> struct plm_weight_stream {
         const uint64_t first = plm_panel_quant_offset<TYPE>(n_in) + slice * block::quants;
         PLM_UNROLL
         for (uint32_t j = 0; j < copies; j++) {
-            const uint32_t c = lane + j * PLM_WARP;
-            s.quants[j] = (const uint8_t *)plm_pick(panel, c / pieces) + first + c % pieces * 16;
+            const uint32_t c = lane + j * PLM_WARP, p = c / pieces, i = c % pieces;
+            s.quants[j] = (const uint8_t *)plm_pick(panel, p) + first + i * 16;
+            s.to[j] = plm_keep(p * panel_bytes + (FRAGMENTS ? plm_line_piece(i) : i * 16));
         }
         if constexpr (scale_pieces != 0) {
             s.scales = (const uint8_t *)plm_pick(panel, lane / scale_pieces) +
@@ -136,46 +141,53 @@ template <uint32_t TYPE, uint32_t P> struct plm_weight_stream {
         }
     }
 
-    // Begins the copies of the next step.
-    PLM_FN void copy(plm_weight_stream &s, uint8_t *stage)
+    // Begin the copies of the next step.
+    PLM_FN void copy_quants(plm_weight_stream &s, uint8_t *stage)
     {
-        const uint32_t lane = threadIdx.x % PLM_WARP;
         PLM_UNROLL
         for (uint32_t j = 0; j < copies; j++) {
-            const uint32_t c = lane + j * PLM_WARP;
-            if (P * pieces % PLM_WARP == 0 || c < P * pieces)
-                plm_copy16(stage + c / pieces * block::quants + plm_line_piece(c % pieces),
-                           s.quants[j]);
+            if (P * pieces % PLM_WARP == 0 || threadIdx.x % PLM_WARP + j * PLM_WARP < P * pieces)
+                plm_copy16(stage + s.to[j], s.quants[j]);
             s.quants[j] += PLM_SLICES * block::quants;
         }
+    }
+    PLM_FN void copy_scales(plm_weight_stream &s, uint8_t *stage)
+    {
         if constexpr (scale_pieces != 0) {
+            const uint32_t lane = threadIdx.x % PLM_WARP;
             if (lane < P * scale_pieces)
-                plm_copy16(stage + P * block::quants + lane * 16, s.scales);
+                plm_copy16(stage + scales_at + lane * 16, s.scales);
             s.scales += block::scale_step;
         }
     }
+    PLM_FN void copy(plm_weight_stream &s, uint8_t *stage)
+    {
+        copy_quants(s, stage);
+        copy_scales(s, stage);
+    }
 };
 
-// A warp's activations: for every step of its slice, `tiles` tiles of R rows (8, or 1) from row
-// `first` on. Rows at and beyond `rows` are the last row once more.
-template <class M, uint32_t R> struct plm_act_stream {
-    static constexpr uint32_t tile_bytes = R * M::act_bytes;
-    static constexpr uint32_t pieces = M::act_bytes / 16; // of a row
-    static constexpr uint32_t copies = (R * pieces + PLM_WARP - 1) / PLM_WARP;
-    static_assert(PLM_WARP % pieces == 0, "a lane copies the same piece of all its rows");
+// A warp's activations: for every step of its slice, `tiles` tiles of 8 rows from row `first` on.
+// Rows at and beyond `rows` are the last row once more.
+template <class M> struct plm_act_stream {
+    static constexpr uint32_t tile_bytes = PLM_TILE_ROWS * M::act_bytes;
+    static constexpr uint32_t pieces = M::act_bytes / 16;                 // of a row
+    static constexpr uint32_t copies = PLM_TILE_ROWS * pieces / PLM_WARP; // of a lane
+    static_assert(copies != 0 && PLM_WARP % pieces == 0, "a lane copies one piece of its rows");
 
     const uint8_t *x; // this lane's piece of the next step, in row 0
     bool wanted;
-    uint32_t row, last, row_bytes;
-    uint32_t tiles, tile, steps; // of a step; the next; steps that are left
+    uint32_t to, row, last, row_bytes; // to: where it goes in a tile
+    uint32_t tiles, tile, steps;       // of a step; the next; steps that are left
 
     PLM_FN void begin(plm_act_stream &s, uint64_t x, uint32_t first, uint32_t rows, uint32_t n_in,
                       uint32_t tiles)
     {
         const uint32_t lane = threadIdx.x % PLM_WARP, slice = threadIdx.x / PLM_WARP;
         s.x = (const uint8_t *)x + M::act_piece(slice, lane % pieces);
-        s.wanted = lane < R * pieces && M::act_wanted(slice, lane % pieces);
-        s.row = first + lane / pieces;
+        s.wanted = M::act_wanted(slice, lane % pieces);
+        s.to = plm_keep(M::act_place(lane / pieces, lane % pieces));
+        s.row = plm_keep(first + lane / pieces);
         s.last = rows - 1;
         s.row_bytes = (uint32_t)M::row_bytes(n_in);
         s.tiles = tiles;
@@ -186,14 +198,14 @@ template <class M, uint32_t R> struct plm_act_stream {
     // Begins the copies of the next tile, if there is one.
     PLM_FN void copy(plm_act_stream &s, uint8_t *at)
     {
-        const uint32_t lane = threadIdx.x % PLM_WARP;
+        constexpr uint32_t rows = PLM_WARP / pieces; // by one copy of a lane
         if (s.steps == 0)
             return;
         PLM_UNROLL
         for (uint32_t j = 0; j < copies; j++) {
-            const uint32_t r = j * (PLM_WARP / pieces), row = s.row + s.tile * R + r;
+            const uint32_t row = s.row + s.tile * PLM_TILE_ROWS + j * rows;
             if (s.wanted)
-                plm_copy16(at + M::act_place(lane / pieces + r, lane % pieces),
+                plm_copy16(at + s.to + M::act_place(j * rows, 0),
                            s.x + (uint64_t)(row < s.last ? row : s.last) * s.row_bytes);
         }
         if (++s.tile == s.tiles) {
@@ -239,8 +251,8 @@ template <uint32_t P, uint32_t R> struct plm_exchange {
 // activations.
 template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_tile_product {
     typedef M math;
-    typedef plm_weight_stream<M::type, P> weight_stream;
-    typedef plm_act_stream<M, PLM_TILE_ROWS> act_stream;
+    typedef plm_weight_stream<M::type, P, true> weight_stream;
+    typedef plm_act_stream<M> act_stream;
     typedef plm_exchange<P, PLM_TILE_ROWS> exchange;
     static constexpr uint32_t panels = P, rows = N * PLM_TILE_ROWS;
     static constexpr uint32_t round_rows = PLM_TILE_ROWS, rounds = N;
@@ -255,37 +267,60 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
 
     float acc[N][P][4];
 
+    // The fragments of a stage's panels.
+    PLM_FN void load(const M &m, typename M::weights (&w)[P], const uint8_t *stage)
+    {
+        typedef plm_block<M::type> block;
+        PLM_UNROLL
+        for (uint32_t p = 0; p < P; p++)
+            M::load(m, w[p], stage + p * block::quants,
+                    stage + weight_stream::scales_at + p * block::scales);
+    }
+
+    PLM_FN void clear(plm_tile_product &self)
+    {
+        PLM_UNROLL
+        for (uint32_t i = 0; i < N * P * 4; i++)
+            self.acc[i / (P * 4)][i / 4 % P][i % 4] = 0.0f;
+    }
+
+    // Tiles of rows a step takes.
+    PLM_FN uint32_t tiles_of(const plm_operands<P> &in)
+    {
+        const uint32_t n = (in.rows - in.first + (PLM_TILE_ROWS - 1)) / PLM_TILE_ROWS;
+        return n < least_tiles ? least_tiles : n < N ? n : N;
+    }
+
     // await: whether this is the kernel's first walk, which waits for the kernels before.
     PLM_FN void walk(plm_tile_product &self, uint8_t *shared, const plm_operands<P> &in, bool await)
     {
-        const uint32_t slice = threadIdx.x / PLM_WARP, steps = plm_slice_steps(in.n_in);
-        uint8_t *stages = shared + slice * warp_bytes;
-        uint8_t *tiles = stages + W * weight_stream::stage_bytes;
+        constexpr uint32_t stage_bytes = weight_stream::stage_bytes;
+        constexpr uint32_t tile_bytes = act_stream::tile_bytes;
+        const uint32_t slice = threadIdx.x / PLM_WARP, steps = plm_keep(plm_slice_steps(in.n_in));
+        const uint32_t n = tiles_of(in);
+        uint8_t *const stages = shared + slice * warp_bytes, *const tiles =
+                                                                 stages + W * stage_bytes;
         weight_stream weights;
         weight_stream::begin(weights, in.panel, in.n_in, slice);
         for (uint32_t i = 0; i < W; i++) {
             if (i < steps)
-                weight_stream::copy(weights, stages + i * weight_stream::stage_bytes);
+                weight_stream::copy(weights, stages + i * stage_bytes);
             plm_copy_commit();
         }
         if (await) {
             plm_release();
             plm_await();
         }
-        const uint32_t here = (in.rows - in.first + (PLM_TILE_ROWS - 1)) / PLM_TILE_ROWS;
-        const uint32_t n = here < least_tiles ? least_tiles : here < N ? here : N;
         act_stream x;
         act_stream::begin(x, in.x, in.first, in.rows, in.n_in, n);
         for (uint32_t i = 0; i + 1 < B; i++) {
-            act_stream::copy(x, tiles + i * act_stream::tile_bytes);
+            act_stream::copy(x, tiles + i * tile_bytes);
             plm_copy_commit();
         }
-        PLM_UNROLL
-        for (uint32_t i = 0; i < N * P * 4; i++)
-            self.acc[i / (P * 4)][i / 4 % P][i % 4] = 0.0f;
         M m;
         M::begin(m, slice);
-        uint32_t stage = 0, tile = 0; // places of the next
+        clear(self);
+        uint8_t *stage = stages, *tile = tiles, *left = tiles + (B - 1) * tile_bytes;
         for (uint32_t i = 0; i < steps; i++) {
             typename M::weights w[P];
             PLM_UNROLL
@@ -295,27 +330,21 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
                 plm_copy_wait<B - 2>();
                 plm_warp_sync();
                 if (t == 0) {
-                    uint8_t *at = stages + stage * weight_stream::stage_bytes;
-                    PLM_UNROLL
-                    for (uint32_t p = 0; p < P; p++)
-                        M::load(m, w[p], at + p * plm_block<M::type>::quants,
-                                at + P * plm_block<M::type>::quants +
-                                    p * plm_block<M::type>::scales);
+                    load(m, w, stage);
                     plm_warp_sync();
                     if (i + W < steps)
-                        weight_stream::copy(weights, at);
-                    stage = stage + 1 == W ? 0 : stage + 1;
+                        weight_stream::copy(weights, stage);
+                    stage = stage == stages + (W - 1) * stage_bytes ? stages : stage + stage_bytes;
                 }
-                // Into the place that the tile before this one has left.
-                act_stream::copy(x,
-                                 tiles + (tile == 0 ? B - 1 : tile - 1) * act_stream::tile_bytes);
+                act_stream::copy(x, left); // the place that the tile before this one has left
                 plm_copy_commit();
                 typename M::acts b;
-                M::load(m, b, tiles + tile * act_stream::tile_bytes);
-                tile = tile + 1 == B ? 0 : tile + 1;
+                M::load(m, b, tile);
                 PLM_UNROLL
                 for (uint32_t p = 0; p < P; p++)
                     M::multiply(self.acc[t][p], w[p], b);
+                left = tile;
+                tile = tile == tiles + (B - 1) * tile_bytes ? tiles : tile + tile_bytes;
             }
         }
     }

@@ -9,22 +9,24 @@
 #include "kernels/lib/product.cuh"
 
 // Codes of inputs 4t .. 4t+3 and 16+4t .. of row `lane` of a block in shared memory, less the
-// type's zero: signed bytes. t: 0 .. 3.
+// type's zero: signed bytes. t: 0 .. 3. FRAGMENTS: of the stream that it came by.
 struct plm_codes {
     uint32_t low, high;
 };
 
-template <uint32_t TYPE>
+template <uint32_t TYPE, bool FRAGMENTS>
 PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t t)
 {
     const uint32_t *words = (const uint32_t *)quants;
-    const uint32_t word = words[plm_line_word(t, lane)];
+    const uint32_t at = FRAGMENTS ? plm_line_word(t, lane) : t * 16 + lane;
+    const uint32_t high = FRAGMENTS ? plm_line_word(4 + t, lane) : at + 64;
+    const uint32_t word = words[at];
     if constexpr (TYPE == PLM_TYPE_Q8_0)
-        return {word ^ 0x80808080u, words[plm_line_word(4 + t, lane)] ^ 0x80808080u};
+        return {word ^ 0x80808080u, words[high] ^ 0x80808080u};
     plm_codes q = {word & 0x0f0f0f0fu, word >> 4 & 0x0f0f0f0fu};
     if constexpr (TYPE == PLM_TYPE_Q6_K) {
-        q.low |= (words[plm_line_word(4, lane)] >> 2 * t & 0x03030303u) << 4;
-        q.high |= (words[plm_line_word(5, lane)] >> 2 * t & 0x03030303u) << 4;
+        q.low |= (words[64 + lane] >> 2 * t & 0x03030303u) << 4; // lines 4 and 5 are as in memory
+        q.high |= (words[80 + lane] >> 2 * t & 0x03030303u) << 4;
     }
     // Bytes below 64: adding 128 - zero carries into no neighbour, and bit 7 then counts the other
     // way round.
@@ -88,10 +90,10 @@ template <uint32_t TYPE> struct plm_q8_math {
     PLM_FN void begin(plm_q8_math &m, uint32_t slice)
     {
         const uint32_t lane = threadIdx.x % PLM_WARP, g = lane / 4, t = lane % 4;
-        m.at_b[0] = place(slice, g, 4 * t);
-        m.at_b[1] = place(slice, g, 16 + 4 * t);
-        m.at_d = place(slice, 2 * t, PLM_ACT_Q8_D);
-        m.at_ds = place(slice, 2 * t, PLM_ACT_Q8_DS);
+        m.at_b[0] = plm_keep(place(slice, g, 4 * t));
+        m.at_b[1] = plm_keep(place(slice, g, 16 + 4 * t));
+        m.at_d = plm_keep(place(slice, 2 * t, PLM_ACT_Q8_D));
+        m.at_ds = plm_keep(place(slice, 2 * t, PLM_ACT_Q8_DS));
     }
 
     PLM_FN void load(const plm_q8_math &, weights &w, const uint8_t *quants, const uint8_t *scales)
@@ -100,7 +102,7 @@ template <uint32_t TYPE> struct plm_q8_math {
         uint32_t sc = 0;
         PLM_UNROLL
         for (uint32_t h = 0; h < 2; h++) {
-            const plm_codes q = plm_block_codes<TYPE>(quants, g + 8 * h, t);
+            const plm_codes q = plm_block_codes<TYPE, true>(quants, g + 8 * h, t);
             w.a[h] = q.low;
             w.a[h + 2] = q.high;
             const plm_scales s = plm_block_scales<TYPE>(scales, g + 8 * h);
@@ -157,31 +159,31 @@ template <uint32_t TYPE> struct plm_q8_math {
 };
 
 // One row by products of four bytes: half h of a warp has panels h, h + 2, .., a lane an output of
-// each. D stages of weights and activations are under way.
+// each. D stages are under way: quants, scales, the record of the activations. The last two take
+// one copy of a lane together: lanes `scale_pieces` on copy the record.
 template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
     typedef plm_q8_math<TYPE> math;
-    typedef plm_weight_stream<TYPE, P> weight_stream;
-    typedef plm_act_stream<math, 1> act_stream;
+    typedef plm_block<TYPE> block;
+    typedef plm_weight_stream<TYPE, P, false> weight_stream;
     typedef plm_exchange<P, 1> exchange;
     static constexpr uint32_t panels = P, rows = 1, round_rows = 1, rounds = 1;
-    static constexpr uint32_t stage_bytes = weight_stream::stage_bytes + act_stream::tile_bytes;
+    static constexpr uint32_t stage_bytes = weight_stream::stage_bytes + math::act_bytes;
     static constexpr uint32_t bytes = PLM_SLICES * D * stage_bytes;
     static_assert(bytes <= 48u << 10 && bytes >= exchange::bytes, "static shared memory");
+    static constexpr uint32_t scale_pieces = P * weight_stream::scale_pieces;
+    static_assert(scale_pieces + math::act_bytes / 16 <= PLM_WARP, "one copy of a lane");
 
     float acc[P / 2];
 
-    // Adds a block of panel p to the lane's sum.
-    PLM_FN void add(float &acc, uint32_t p, const uint8_t *stage, const uint32_t *x)
+    // Adds a block of a panel to the lane's sum; x: the record.
+    PLM_FN void add(float &acc, const uint8_t *quants, const uint8_t *scales, const uint32_t *x)
     {
-        typedef plm_block<TYPE> block;
         const uint32_t lane = threadIdx.x % PLM_PANEL_ROWS;
-        const plm_scales s =
-            plm_block_scales<TYPE>(stage + P * block::quants + p * block::scales, lane);
+        const plm_scales s = plm_block_scales<TYPE>(scales, lane);
         int low = 0, high = 0;
         PLM_UNROLL
-        for (uint32_t i = 0; i < 4; i++) {
-            const uint32_t t = i ^ (p & 1u); // the halves of a warp in different banks
-            const plm_codes q = plm_block_codes<TYPE>(stage + p * block::quants, lane, t);
+        for (uint32_t t = 0; t < 4; t++) {
+            const plm_codes q = plm_block_codes<TYPE, false>(quants, lane, t);
             low = plm_dot4(low, q.low, x[t]);
             high = plm_dot4(high, q.high, x[4 + t]);
         }
@@ -194,42 +196,60 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
     PLM_FN void walk(plm_line_product &self, uint8_t *shared, const plm_operands<P> &in, bool await)
     {
         const uint32_t slice = threadIdx.x / PLM_WARP, steps = plm_slice_steps(in.n_in);
-        const uint32_t half = threadIdx.x / PLM_PANEL_ROWS % 2;
-        uint8_t *stages = shared + slice * D * stage_bytes;
+        const uint32_t lane = threadIdx.x % PLM_WARP, half = lane / PLM_PANEL_ROWS;
+        const uint32_t piece = lane - scale_pieces; // of the record, from that lane on
+        const bool is_scale = lane < scale_pieces;
+        const bool is_act =
+            !is_scale && piece < math::act_bytes / 16 && math::act_wanted(slice, piece);
+        uint8_t *const stages = shared + slice * D * stage_bytes;
         weight_stream weights;
         weight_stream::begin(weights, in.panel, in.n_in, slice);
-        for (uint32_t i = 0; i < D; i++) {
-            if (i < steps)
-                weight_stream::copy(weights, stages + i * stage_bytes);
-            plm_copy_commit();
+        uint8_t *stage = stages;
+        const uint8_t *rest = weights.scales; // what this lane's second copy takes
+        for (uint32_t i = 0; i < D && i < steps; i++, stage += stage_bytes) {
+            weight_stream::copy_quants(weights, stage);
+            if (is_scale)
+                plm_copy16(stage + weight_stream::scales_at + lane * 16,
+                           rest + i * block::scale_step);
         }
         if (await) {
             plm_release();
             plm_await();
         }
-        act_stream x;
-        act_stream::begin(x, in.x, in.first, in.rows, in.n_in, 1);
-        for (uint32_t i = 0; i < D; i++) {
-            act_stream::copy(x, stages + i * stage_bytes + weight_stream::stage_bytes);
+        const uint32_t step = is_scale ? block::scale_step : math::act_step;
+        if (!is_scale)
+            rest = (const uint8_t *)in.x + in.first * math::row_bytes(in.n_in) +
+                   math::act_piece(slice, piece);
+        stage = stages;
+        for (uint32_t i = 0; i < D; i++, stage += stage_bytes) {
+            if (is_act && i < steps)
+                plm_copy16(stage + weight_stream::scales_at + lane * 16, rest + i * step);
             plm_copy_commit();
         }
+        rest += D * step;
         PLM_UNROLL
         for (uint32_t j = 0; j < P / 2; j++)
             self.acc[j] = 0.0f;
-        uint8_t *stage = stages;
+        stage = stages;
         for (uint32_t i = 0; i < steps; i++) {
             plm_copy_wait<D - 1>();
             plm_warp_sync();
             const uint8_t *record = stage + weight_stream::stage_bytes + math::lead(slice);
+            const uint8_t *quants = stage + half * weight_stream::panel_bytes;
+            const uint8_t *scales = stage + weight_stream::scales_at + half * block::scales;
             PLM_UNROLL
             for (uint32_t j = 0; j < P / 2; j++)
-                add(self.acc[j], 2 * j + half, stage, (const uint32_t *)record);
+                add(self.acc[j], quants + 2 * j * weight_stream::panel_bytes,
+                    scales + 2 * j * block::scales, (const uint32_t *)record);
             plm_warp_sync();
-            if (i + D < steps)
-                weight_stream::copy(weights, stage);
-            act_stream::copy(x, stage + weight_stream::stage_bytes);
+            if (i + D < steps) {
+                weight_stream::copy_quants(weights, stage);
+                if (is_scale || is_act)
+                    plm_copy16(stage + weight_stream::scales_at + lane * 16, rest);
+                rest += step;
+            }
             plm_copy_commit();
-            stage = stage + stage_bytes == stages + D * stage_bytes ? stages : stage + stage_bytes;
+            stage = stage == stages + (D - 1) * stage_bytes ? stages : stage + stage_bytes;
         }
     }
 

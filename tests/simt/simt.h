@@ -167,6 +167,10 @@ PLM_FN uint32_t plm_tf32(float x)
     const uint32_t u = plm_bits(x);
     return (u & 0x7f800000u) == 0x7f800000u ? u : (u + 0x1000u) & 0xffffe000u;
 }
+PLM_FN uint32_t plm_keep(uint32_t v)
+{
+    return v;
+}
 // A NaN gives 0; what does not fit, the nearest that does.
 PLM_FN int plm_round(float x)
 {
