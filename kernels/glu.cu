@@ -4,17 +4,17 @@
 #include "kernels/lib/glu.cuh"
 #include "kernels/lib/q8.cuh"
 
-#define GLU(variant, name, type, blocks)                                                           \
+#define GLU(variant, name, type, rows, blocks)                                                     \
     PLM_KERNEL(plm_glu_##variant##_##name, PLM_PRODUCT_THREADS, blocks, plm_glu_args)              \
     {                                                                                              \
         typedef plm_q8_##variant<PLM_TYPE_##type, 4> product;                                      \
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
-        plm_glu<product>(a, shared);                                                               \
+        plm_glu<product, rows>(a, shared);                                                         \
     }
 #define GLUS(name, type)                                                                           \
-    GLU(line, name, type, 3)                                                                       \
-    GLU(few, name, type, 2)                                                                        \
-    GLU(many, name, type, 1)
+    GLU(line, name, type, 1, 3)                                                                    \
+    GLU(few, name, type, 16, 2)                                                                    \
+    GLU(many, name, type, 64, 1)
 
 GLUS(q8_0, Q8_0)
 GLUS(q4_0, Q4_0)

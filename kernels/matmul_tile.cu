@@ -8,7 +8,7 @@
     {                                                                                              \
         typedef plm_q8_many<PLM_TYPE_##type, 4> product;                                           \
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
-        plm_matmul_grouped<product>(a, shared);                                                    \
+        plm_matmul_grouped<product, 64>(a, shared);                                                \
     }
 
 MATMUL(q8_0, Q8_0)

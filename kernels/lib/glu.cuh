@@ -30,8 +30,9 @@ PLM_FN void plm_glu_store(const struct plm_glu_args &a, uint32_t row, uint32_t o
     plm_q8_store(live && lane < 8, plm_q8_record(a.dst_q8, row, a.n_out, out), x);
 }
 
-// Block x has outputs 32 * x .., block y rows S::rows * y ..
-template <class S> PLM_FN void plm_glu(const struct plm_glu_args &a, uint8_t *shared)
+// Block x has outputs 32 * x .., block y rows ROWS * y .., S::rows at once.
+template <class S, uint32_t ROWS = S::rows>
+PLM_FN void plm_glu(const struct plm_glu_args &a, uint8_t *shared)
 {
     static_assert(S::panels == 4, "two panels of each");
     typedef typename S::exchange exchange;
@@ -44,24 +45,30 @@ template <class S> PLM_FN void plm_glu(const struct plm_glu_args &a, uint8_t *sh
                       (panel < last ? panel : last) * plm_panel_bytes<S::math::type>(a.n_in);
     }
     in.x = a.x;
-    in.first = blockIdx.y * S::rows;
     in.rows = a.rows;
     in.n_in = a.n_in;
-    S self;
-    S::walk(self, shared, in, true);
     float *sums = (float *)shared;
     const uint32_t r = threadIdx.x / PLM_WARP, o = threadIdx.x % PLM_WARP;
-    PLM_UNROLL
-    for (uint32_t t = 0; t < S::rounds; t++) {
-        const uint32_t row = in.first + t * S::round_rows;
-        if (row >= a.rows)
-            continue;
-        __syncthreads();
-        S::spread(self, sums, t);
-        __syncthreads();
-        if (r < S::round_rows)
-            plm_glu_store(a, row + r, blockIdx.x * 32 + o, exchange::sum(sums, r, o),
-                          exchange::sum(sums, r, 32 + o));
+    for (uint32_t part = 0; part < ROWS / S::rows; part++) {
+        in.first = blockIdx.y * ROWS + part * S::rows;
+        if (in.first >= a.rows)
+            break;
+        if (part > 0)
+            __syncthreads(); // shared is read no more
+        S self;
+        S::walk(self, shared, in, part == 0);
+        PLM_UNROLL
+        for (uint32_t t = 0; t < S::rounds; t++) {
+            const uint32_t row = in.first + t * S::round_rows;
+            if (row >= a.rows)
+                continue;
+            __syncthreads();
+            S::spread(self, sums, t);
+            __syncthreads();
+            if (r < S::round_rows)
+                plm_glu_store(a, row + r, blockIdx.x * 32 + o, exchange::sum(sums, r, o),
+                              exchange::sum(sums, r, 32 + o));
+        }
     }
 }
 

@@ -16,8 +16,8 @@ PLM_FN void plm_matmul_store(const struct plm_matmul_args &a, uint32_t row, uint
     *dst = a.add != 0 ? sum + *dst : sum;
 }
 
-// Panels group * S::panels .. by rows tile * S::rows .., as far as there are such.
-template <class S>
+// Panels group * S::panels .. by rows tile * ROWS .., S::rows at once, as far as there are such.
+template <class S, uint32_t ROWS = S::rows>
 PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_t group,
                        uint32_t tile)
 {
@@ -32,23 +32,29 @@ PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_
             a.weight + (panel < last ? panel : last) * plm_panel_bytes<S::math::type>(a.n_in);
     }
     in.x = a.x;
-    in.first = tile * S::rows;
     in.rows = a.rows;
     in.n_in = a.n_in;
-    S self;
-    S::walk(self, shared, in, true);
     float *sums = (float *)shared;
-    PLM_UNROLL
-    for (uint32_t t = 0; t < S::rounds; t++) {
-        const uint32_t row = in.first + t * S::round_rows;
-        if (row >= a.rows)
-            continue;
-        __syncthreads();
-        S::spread(self, sums, t);
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < S::round_rows * outs; i += PLM_PRODUCT_THREADS)
-            plm_matmul_store(a, row + i / outs, group * outs + i % outs,
-                             exchange::sum(sums, i / outs, i % outs));
+    for (uint32_t part = 0; part < ROWS / S::rows; part++) {
+        in.first = tile * ROWS + part * S::rows;
+        if (in.first >= a.rows)
+            break;
+        if (part > 0)
+            __syncthreads(); // shared is read no more
+        S self;
+        S::walk(self, shared, in, part == 0);
+        PLM_UNROLL
+        for (uint32_t t = 0; t < S::rounds; t++) {
+            const uint32_t row = in.first + t * S::round_rows;
+            if (row >= a.rows)
+                continue;
+            __syncthreads();
+            S::spread(self, sums, t);
+            __syncthreads();
+            for (uint32_t i = threadIdx.x; i < S::round_rows * outs; i += PLM_PRODUCT_THREADS)
+                plm_matmul_store(a, row + i / outs, group * outs + i % outs,
+                                 exchange::sum(sums, i / outs, i % outs));
+        }
     }
 }
 
@@ -60,12 +66,12 @@ PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_
 template <class S> PLM_FN void plm_matmul_grouped(const struct plm_matmul_args &a, uint8_t *shared)
 {
     const uint32_t outs = S::panels * PLM_PANEL_ROWS, groups = (a.n_out + (outs - 1)) / outs;
-    const uint32_t tiles = (a.rows + (S::rows - 1)) / S::rows;
+    const uint32_t tiles = (a.rows + (ROWS - 1)) / ROWS;
     const uint32_t first = blockIdx.x / (groups * PLM_MATMUL_GROUP_TILES) * PLM_MATMUL_GROUP_TILES;
     const uint32_t left = tiles - first;
     const uint32_t n = left < PLM_MATMUL_GROUP_TILES ? left : PLM_MATMUL_GROUP_TILES;
     const uint32_t i = blockIdx.x - first * groups;
-    plm_matmul<S>(a, shared, i / n, first + i % n);
+    plm_matmul<S, ROWS>(a, shared, i / n, first + i % n);
 }
 
 #endif

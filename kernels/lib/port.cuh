@@ -18,6 +18,7 @@
 
 #if defined(PLM_SIMT)
 #define PLM_UNROLL
+#define PLM_MMA_SUMS 16
 #include "simt.h"
 #elif defined(__HIP__)
 #include "kernels/lib/port_hip.cuh"
@@ -44,6 +45,8 @@
 // plm_atomic_add(uint32_t *, uint32_t)
 //
 // plm_copy16(shared, global)                 begins a copy of 16 bytes, both aligned to 16
+// plm_copy16_near(shared, global)            the same through the first cache level: other warps of the block
+//     read the lines, too
 // plm_copy_commit()                          ends a group of copies of this thread
 // plm_copy_wait<N>()                         until at most N groups of this thread are under way; other
 //     threads see them after a barrier
@@ -58,6 +61,7 @@
 //     (g+8, 2t), (g+8, 2t+1). s8: a[0..3] holds k 4t..4t+3 of row g, of row g+8, k 16+4t.. of g, of
 //     g+8; b[0..1] k 4t.. and 16+4t.. of column g. bf16, f16: a as s8 with pairs k 2t,2t+1 and 8+2t,..;
 //     tf32: a[0..3] is (g, t), (g+8, t), (g, t+4), (g+8, t+4); b[0..1] is (t, g), (t+4, g).
+// PLM_MMA_SUMS                               how many d of such products a thread can hold beside all else
 // plm_tf32(x)                                x rounded to TF32, as bits
 // plm_matrices_transposed(ret[4], row)       four 8x8 matrices of 16-bit elements from shared memory,
 //     transposed: lane 8i + j gives the address of the 16 bytes of row j of matrix i; ret[i] holds

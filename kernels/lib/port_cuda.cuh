@@ -41,6 +41,14 @@ PLM_FN void plm_copy16(void *shared, const void *global)
                  : "memory");
 }
 
+PLM_FN void plm_copy16_near(void *shared, const void *global)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global)
+                 : "memory");
+}
+
 PLM_FN void plm_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int N> PLM_FN void plm_copy_wait()
@@ -77,6 +85,9 @@ PLM_FN uint32_t plm_load4(const void *p)
 // ---- products ----
 
 PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b) { return __dp4a((int)a, (int)b, acc); }
+
+// Of 255 registers.
+#define PLM_MMA_SUMS 32
 
 PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {

@@ -33,6 +33,7 @@ PLM_FN void plm_copy16(void *shared, const void *global)
 {
     *(uint4 *)shared = *(const uint4 *)global;
 }
+PLM_FN void plm_copy16_near(void *shared, const void *global) { plm_copy16(shared, global); }
 PLM_FN void plm_copy_commit() {}
 template <int N> PLM_FN void plm_copy_wait() {}
 
@@ -117,6 +118,9 @@ PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
             d[2] = step(d[2], a1, b0);                                                             \
             d[3] = step(d[3], a1, b1);                                                             \
         }
+
+// Of 256 registers; the shuffles of the products below take many of them.
+#define PLM_MMA_SUMS 16
 
 PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {

@@ -8,16 +8,16 @@
 // A warp streams its own weights and activations through its own part of shared memory; nothing in
 // the walk waits for another warp. The first stages of weights are under way before plm_await.
 //
-// What a *math* M is, the one thing that differs between kinds of activations:
-//   M::type                 weight type
-//   M::act_bytes            bytes that a row's block of 32 inputs takes in shared memory, 16-byte
-//   pieces M::row_bytes(n_in)      of a row of activations in memory M::act_step             bytes
-//   in memory from one block of a slice to its next M::act_piece(b, c)      where in a row piece c
-//   of block b begins (a multiple of 16) M::act_wanted(b, c)     whether that piece is needed
-//   M::act_place(r, c)      where in a tile of 8 rows piece c of row r goes
-//   M::weights, M::acts     a lane's registers of a panel's, of a tile's block: fragments of the
-//                           m16n8 products (m: outputs of a panel, n: rows)
-//   begin(slice), load(weights &, quants, scales), load(acts &, tile), multiply(acc, weights, acts)
+// What differs between kinds of activations is a *math* M:
+// - type: of the weight. row_bytes(n_in): of a row of activations in memory.
+// - act_bytes: what a block of 32 inputs of a row takes in shared memory: four pieces of 16 bytes,
+//   one a lane for the 8 rows of a tile. act_piece(b, c): where in a row piece c of block b begins,
+//   a multiple of 16; act_step: from there to the slice's next block. act_wanted(b, c): whether it
+//   is needed. act_place(r, c): where in a tile piece c of row r goes.
+// - weights, acts: a lane's registers of a block of a panel and of a tile, which are fragments of
+//   m16n8 products (m: outputs of the panel, n: rows).
+// - begin(m, slice); load(m, weights, quants, scales); load(m, acts, tile); multiply(acc, weights,
+//   acts) adds the product of a block to a fragment of sums.
 // plm_q8_math (q8.cuh) is the one for PLM_ACT_Q8.
 #ifndef PLM_KERNELS_PRODUCT_CUH
 #define PLM_KERNELS_PRODUCT_CUH
@@ -168,12 +168,12 @@ template <uint32_t TYPE, uint32_t P, bool FRAGMENTS> struct plm_weight_stream {
 };
 
 // A warp's activations: for every step of its slice, `tiles` tiles of 8 rows from row `first` on.
-// Rows at and beyond `rows` are the last row once more.
+// Rows at and beyond `rows` are the last row once more. (The blocks of neighbouring slices share
+// sectors and lines.)
 template <class M> struct plm_act_stream {
     static constexpr uint32_t tile_bytes = PLM_TILE_ROWS * M::act_bytes;
-    static constexpr uint32_t pieces = M::act_bytes / 16;                 // of a row
-    static constexpr uint32_t copies = PLM_TILE_ROWS * pieces / PLM_WARP; // of a lane
-    static_assert(copies != 0 && PLM_WARP % pieces == 0, "a lane copies one piece of its rows");
+    static constexpr uint32_t pieces = M::act_bytes / 16; // of a row
+    static_assert(PLM_TILE_ROWS * pieces == PLM_WARP, "a piece of a tile a lane");
 
     const uint8_t *x; // this lane's piece of the next step, in row 0
     bool wanted;
@@ -198,16 +198,11 @@ template <class M> struct plm_act_stream {
     // Begins the copies of the next tile, if there is one.
     PLM_FN void copy(plm_act_stream &s, uint8_t *at)
     {
-        constexpr uint32_t rows = PLM_WARP / pieces; // by one copy of a lane
         if (s.steps == 0)
             return;
-        PLM_UNROLL
-        for (uint32_t j = 0; j < copies; j++) {
-            const uint32_t row = s.row + s.tile * PLM_TILE_ROWS + j * rows;
-            if (s.wanted)
-                plm_copy16(at + s.to + M::act_place(j * rows, 0),
-                           s.x + (uint64_t)(row < s.last ? row : s.last) * s.row_bytes);
-        }
+        const uint32_t row = s.row + s.tile * PLM_TILE_ROWS;
+        if (s.wanted)
+            plm_copy16_near(at + s.to, s.x + (uint64_t)(row < s.last ? row : s.last) * s.row_bytes);
         if (++s.tile == s.tiles) {
             s.tile = 0;
             s.steps--;

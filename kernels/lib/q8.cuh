@@ -283,7 +283,14 @@ using plm_q8_few =
                      3>;
 template <uint32_t TYPE, uint32_t P> // leaves 16 KiB
 using plm_q8_whole = plm_tile_product<plm_q8_math<TYPE>, P, 2, 2, 2>;
+// As many tiles as registers can hold the sums of; two sub-scales a block take more of them.
+constexpr uint32_t plm_q8_tiles(uint32_t type, uint32_t panels)
+{
+    const uint32_t fragments = type == PLM_TYPE_Q6_K ? 16 : PLM_MMA_SUMS;
+    return fragments / panels < 8 ? fragments / panels : 8;
+}
 template <uint32_t TYPE, uint32_t P>
-using plm_q8_many = plm_tile_product<plm_q8_math<TYPE>, P, 8, P == 2 ? 2 : 1, 4>;
+using plm_q8_many =
+    plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles(TYPE, P), P == 2 ? 2 : 1, 4>;
 
 #endif

@@ -237,6 +237,10 @@ PLM_FN void plm_copy16(void *shared, const void *global, SIMT_HERE)
 {
     simt_copy16(shared, global, SIMT_THERE);
 }
+PLM_FN void plm_copy16_near(void *shared, const void *global, SIMT_HERE)
+{
+    simt_copy16(shared, global, SIMT_THERE);
+}
 PLM_FN void plm_copy_commit()
 {
     simt_copy_commit();
