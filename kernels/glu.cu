@@ -11,13 +11,13 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_glu<product, rows>(a, shared);                                                         \
     }
-#define GLUS(name, type)                                                                           \
+#define GLUS(name, type, few_blocks)                                                               \
     GLU(line, name, type, 1, 3)                                                                    \
-    GLU(few, name, type, 16, 2)                                                                    \
+    GLU(few, name, type, 16, few_blocks)                                                           \
     GLU(many, name, type, 64, 1)
 
-GLUS(q8_0, Q8_0)
-GLUS(q4_0, Q4_0)
-GLUS(q4_1, Q4_1)
-GLUS(q4_k, Q4_K)
-GLUS(q6_k, Q6_K)
+GLUS(q8_0, Q8_0, 2)
+GLUS(q4_0, Q4_0, 2)
+GLUS(q4_1, Q4_1, 2)
+GLUS(q4_k, Q4_K, 2)
+GLUS(q6_k, Q6_K, 1) // more than 128 registers

@@ -63,7 +63,8 @@ PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_
 // stay in the cache while the weight goes by.
 #define PLM_MATMUL_GROUP_TILES 16u
 
-template <class S> PLM_FN void plm_matmul_grouped(const struct plm_matmul_args &a, uint8_t *shared)
+template <class S, uint32_t ROWS = S::rows>
+PLM_FN void plm_matmul_grouped(const struct plm_matmul_args &a, uint8_t *shared)
 {
     const uint32_t outs = S::panels * PLM_PANEL_ROWS, groups = (a.n_out + (outs - 1)) / outs;
     const uint32_t tiles = (a.rows + (ROWS - 1)) / ROWS;

@@ -61,7 +61,8 @@
 //     (g+8, 2t), (g+8, 2t+1). s8: a[0..3] holds k 4t..4t+3 of row g, of row g+8, k 16+4t.. of g, of
 //     g+8; b[0..1] k 4t.. and 16+4t.. of column g. bf16, f16: a as s8 with pairs k 2t,2t+1 and 8+2t,..;
 //     tf32: a[0..3] is (g, t), (g+8, t), (g, t+4), (g+8, t+4); b[0..1] is (t, g), (t+4, g).
-// PLM_MMA_SUMS                               how many d of such products a thread can hold beside all else
+// PLM_MMA_SUMS                               how many d of such products a thread can hold beside the
+//     fragments of four A: a multiple of 8
 // plm_tf32(x)                                x rounded to TF32, as bits
 // plm_matrices_transposed(ret[4], row)       four 8x8 matrices of 16-bit elements from shared memory,
 //     transposed: lane 8i + j gives the address of the 16 bytes of row j of matrix i; ret[i] holds

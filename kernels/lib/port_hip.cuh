@@ -119,8 +119,8 @@ PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
             d[3] = step(d[3], a1, b1);                                                             \
         }
 
-// Of 256 registers; the shuffles of the products below take many of them.
-#define PLM_MMA_SUMS 16
+// Of 256 registers: the shuffles of the products below take most of them.
+#define PLM_MMA_SUMS 8
 
 PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {

@@ -283,14 +283,14 @@ using plm_q8_few =
                      3>;
 template <uint32_t TYPE, uint32_t P> // leaves 16 KiB
 using plm_q8_whole = plm_tile_product<plm_q8_math<TYPE>, P, 2, 2, 2>;
-// As many tiles as registers can hold the sums of; two sub-scales a block take more of them.
+// With four panels, as many tiles as there are registers for their sums; two sub-scales a block
+// take more of these.
 constexpr uint32_t plm_q8_tiles(uint32_t type, uint32_t panels)
 {
-    const uint32_t fragments = type == PLM_TYPE_Q6_K ? 16 : PLM_MMA_SUMS;
-    return fragments / panels < 8 ? fragments / panels : 8;
+    return panels == 2 ? 8 : (type == PLM_TYPE_Q6_K && PLM_MMA_SUMS > 16 ? 16 : PLM_MMA_SUMS) / 4;
 }
 template <uint32_t TYPE, uint32_t P>
-using plm_q8_many =
-    plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles(TYPE, P), P == 2 ? 2 : 1, 4>;
+using plm_q8_many = plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles(TYPE, P), P == 2 ? 2 : 1,
+                                     plm_q8_tiles(TYPE, P) < 4 ? 3 : 4>;
 
 #endif
