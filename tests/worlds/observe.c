@@ -21,13 +21,19 @@ static int on_open(const struct plm_device_opts *opts, struct plm_backend_device
     return below->open(opts, ret, err);
 }
 
+// Pinned memory is the host's, and no account of the device's.
+static int64_t device_bytes(const struct plm_slab *slab)
+{
+    return slab->kind == PLM_SLAB_PINNED ? 0 : (int64_t)slab->taken_bytes;
+}
+
 static int on_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                     void *import_ptr, struct plm_slab *ret)
 {
     int r = below->alloc(dev, kind, bytes, import_ptr, ret);
     if (r != PLM_OK)
         return r;
-    now->held_bytes += (int64_t)ret->taken_bytes;
+    now->held_bytes += device_bytes(ret);
     count_peaks();
     now->late_allocs += now->serving && now->recording;
     return r;
@@ -35,7 +41,7 @@ static int on_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uin
 
 static void on_free(struct plm_backend_device *dev, struct plm_slab *slab)
 {
-    now->held_bytes -= (int64_t)slab->taken_bytes;
+    now->held_bytes -= device_bytes(slab);
     below->free(dev, slab);
 }
 
