@@ -108,7 +108,7 @@ PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
 #define PLM_MMA_WORDS(d, a, b, step)                                                               \
     const int lane = (int)(threadIdx.x % PLM_WARP), g4 = lane & ~3, t8 = lane % 4 * 8;             \
     for (int half = 0; half < 2; half++)                                                           \
-        _Pragma("unroll 1") for (int q = 0; q < 4; q++) {                                                            \
+        _Pragma("unroll 1") for (int q = 0; q < 4; q++) {                                          \
             const uint32_t a0 = plm_shuffle(a[2 * half], g4 + q);                                  \
             const uint32_t a1 = plm_shuffle(a[2 * half + 1], g4 + q);                              \
             const uint32_t b0 = plm_shuffle(b[half], t8 + q);                                      \
@@ -119,8 +119,8 @@ PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
             d[3] = step(d[3], a1, b1);                                                             \
         }
 
-// Of 256 registers: the shuffles of the products below take most of them.
-#define PLM_MMA_SUMS 8
+// Of 256 registers, of which the products below take more than instructions would.
+#define PLM_MMA_SUMS 16
 
 PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
