@@ -27,7 +27,8 @@ class Server:
     """A running server; the constructor returns when it says READY (or at once with wait=False)."""
 
     def __init__(self, *args, model=None, wait=True, prefix=(), env=None):
-        # The server writes at the end wherever text() reads: both have one position in the file.
+        # The server writes at the end wherever text() reads: both have one position in the file, so it is
+        # read by no position at all.
         self.log = tempfile.TemporaryFile("a+")
         command = [*prefix, BINARY, "serve", "-m", model or MODEL, "--port", "0", *args]
         if "--port" in args or "--host" in args:
@@ -39,8 +40,8 @@ class Server:
             self.wait()
 
     def text(self):
-        self.log.seek(0)
-        return self.log.read()
+        log = self.log.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
 
     def wait(self, timeout=120):
         end = time.monotonic() + timeout

@@ -210,6 +210,8 @@ void fake_stream_release(struct fake_stream *stream);
 // Runs what is queued, as far as nothing hangs. Returns FAKE_OK, NOT_READY or the loss.
 int fake_run_all(struct fake_ctx *ctx);
 void fake_drop_all(struct fake_ctx *ctx);
+// Whether somebody saw that something hangs.
+bool fake_hangs(const struct fake_ctx *ctx);
 bool fake_stream_uses(const struct fake_ctx *ctx, const struct fake_module *module);
 
 // ---- exec.c: false: the device is lost, and stderr says why ----

@@ -557,10 +557,15 @@ int fake_access(uint64_t address, uint64_t bytes)
     return script != NULL || lay_poison(address, bytes) ? FAKE_OK : FAKE_OOM;
 }
 
-// Waits for nothing: what still runs there loses the device.
+// Waits for nothing: what still runs there loses the device. Where it hangs, that is what is
+// wanted.
 int fake_unmap(uint64_t address, uint64_t bytes)
 {
     struct range range;
+    struct fake_ctx *ctx;
+    const struct fault given_up = {.result = FAKE_LAUNCH_TIMEOUT};
+    if (fake_front.current(&ctx) == FAKE_OK && ctx->lost == 0 && fake_hangs(ctx))
+        fake_lose(ctx, &given_up);
     if (!find_range(address, RANGE_MAPPED, false, &range) || range.bytes != bytes) {
         rules_misuse("an unmap of addresses that are not mapped");
         return FAKE_INVALID;

@@ -137,6 +137,14 @@ int fake_run_all(struct fake_ctx *ctx)
     return r;
 }
 
+bool fake_hangs(const struct fake_ctx *ctx)
+{
+    const struct fake_stream *s = NULL;
+    while ((s = fake_object_next(ctx, FAKE_STREAM, s)) != NULL && s->hang_until_ns == 0) {
+    }
+    return s != NULL;
+}
+
 void fake_drop_all(struct fake_ctx *ctx)
 {
     for (struct fake_stream *s = NULL; (s = fake_object_next(ctx, FAKE_STREAM, s)) != NULL;)
