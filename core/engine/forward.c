@@ -91,7 +91,8 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
     run->results_addr = core->results.addr + at;
     run->results = (const void *)((const char *)core->results.host + at);
     run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;
-    // A device that computes nothing copies nothing, and has overwritten nothing.
+    // What a device that computes nothing leaves: no wrong number, and the guard as it was.
+    memset((char *)core->results.host + at, 0, run->guard_at);
     memset((char *)core->results.host + at + run->guard_at, GUARD_BYTE, PLM_COST_GUARD_BYTES);
 }
 
