@@ -121,13 +121,27 @@ static bool run_on_cpu(const struct fake_launch *l)
 struct guard {
     struct simt_range ranges[GUARDED];
     size_t n;
+    struct span weights[GUARDED];
+    size_t n_weights;
 };
 
-// What a kernel may not touch before it has waited: everything but weights.
+static bool keep_weight(void *ctx, const struct span *span)
+{
+    struct guard *g = ctx;
+    if (span->mode == SPAN_WEIGHT && g->n_weights < GUARDED)
+        g->weights[g->n_weights++] = *span;
+    return true;
+}
+
+// What a kernel may not touch before it has waited: everything but weights, and what lies where
+// they do (a warm-up lets all arguments share one scratch).
 static bool guard(void *ctx, const struct span *span)
 {
     struct guard *g = ctx;
-    if (span->mode != SPAN_WEIGHT && g->n < GUARDED)
+    bool alone = span->mode != SPAN_WEIGHT && g->n < GUARDED;
+    for (size_t i = 0; i < g->n_weights; i++)
+        alone = alone && !span_overlaps(&g->weights[i], span);
+    if (alone)
         g->ranges[g->n++] =
             (struct simt_range){(void *)(uintptr_t)span->address, span_extent(span)};
     return true;
@@ -138,8 +152,10 @@ static bool emulate(const struct fake_launch *l, const struct world *w)
     const struct plm_gpu_kernel *kernel = l->function->kernel;
     char error[SIMT_ERROR_BYTES];
     struct guard g = {.n = 0};
-    if (l->early)
+    if (l->early) {
+        spans_direct(kernel->op, l->args, keep_weight, &g);
         spans_direct(kernel->op, l->args, guard, &g);
+    }
     const struct simt_launch launch = {.kernel = kernel->symbol,
                                        .grid = {l->grid[0], l->grid[1], l->grid[2]},
                                        .threads = l->block[0],

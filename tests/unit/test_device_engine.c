@@ -35,7 +35,7 @@ static plim_engine *create(uint32_t chunk)
     o.max_sequences = OTHERS + 1;
     o.prefix_cache = 0;
     o.manual_step = 1;
-    o.memory_limit_bytes = UINT64_C(512) << 20;
+    o.memory_limit_bytes = (uint64_t)LIMIT_MIB << 20;
     const int r = plim_engine_create(&o, &engine, &err);
     if (r == PLIM_ERR_NOT_FOUND || r == PLIM_ERR_UNSUPPORTED) {
         printf("no device: %s\n", err.message);
