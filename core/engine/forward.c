@@ -61,6 +61,9 @@ static int submit(struct plm_core *core, bool ahead, uint64_t *ret_value)
     return plm_device_submit(core->device, ret_value);
 }
 
+// Of one step that is submitted, one that runs, and the one whose tokens that reads.
+#define RESULTS 3
+
 void plm_core_drop_results(struct plm_core *core)
 {
     plm_device_free(core->device, &core->results);
@@ -71,14 +74,14 @@ int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst)
     plm_core_drop_results(core);
     if (!plm_model_runs_ahead(core->model))
         return PLM_OK;
-    const uint64_t bytes = 2 * plm_model_results_bytes(core->model, worst);
+    const uint64_t bytes = RESULTS * plm_model_results_bytes(core->model, worst);
     const int r = plm_device_alloc(core->device, PLM_SLAB_PINNED, bytes, &core->results);
     if (r == PLM_OK && core->results.host != NULL)
         memset(core->results.host, 0, bytes);
     return r;
 }
 
-// The half of the results that this forward writes, if it leaves any.
+// The part of the results that this forward writes, if it leaves any.
 static void choose_results(struct plm_core *core, const struct plm_forward *forward,
                            struct plm_run *run)
 {
@@ -86,8 +89,8 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
     if (core->results.host == NULL || s->logits_rows == 0 ||
         (forward->flags & PLM_FORWARD_SKIP_HEAD) != 0)
         return;
-    const uint64_t at = core->results_next * (core->results.bytes / 2);
-    core->results_next ^= 1;
+    const uint64_t at = core->results_next * (core->results.bytes / RESULTS);
+    core->results_next = (core->results_next + 1) % RESULTS;
     run->results_addr = core->results.addr + at;
     run->results = (const void *)((const char *)core->results.host + at);
     run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;

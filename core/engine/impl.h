@@ -145,7 +145,7 @@ struct plm_core {
     // Where the host does not see the workspace; else NULL.
     float *logits_row;              // [n_vocab]
     struct plm_argmax_record *best; // [opts.max_sequences], where forwards find them
-    // Where the model runs ahead: results of two steps, one after the other, that the host sees.
+    // Where the model runs ahead: results of three steps, one after the other, that the host sees.
     struct plm_slab results;
     uint32_t results_next; // which of them the next step writes
     uint64_t logits_at; // device address of what is in logits_row; 0: nothing of the last forward
@@ -237,7 +237,7 @@ struct plm_run {
 int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst);
 void plm_core_drop_results(struct plm_core *core);
 // Submits one forward. While sealed, a submit that finds no room is made once more without the
-// ballast, but not with carry; OUT_OF_DEVICE: nothing ran. The results of the last forward but one
+// ballast, but not with carry; OUT_OF_DEVICE: nothing ran. The results of the last forward but two
 // are overwritten.
 int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret);
 // Waits for it. TIMEOUT: it runs longer than the watchdog allows, and may still run.
