@@ -140,20 +140,6 @@ static void init_counts(plim_engine *engine)
     plm_histogram_init(&m->decode, false);
 }
 
-// What steps in the air need, where there may be any.
-static bool make_flights(plim_engine *engine, uint32_t max_sequences)
-{
-    struct plm_host *host = engine->core->host;
-    if (engine->core->results.host == NULL)
-        return true;
-    engine->picks = plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->picks));
-    for (int i = 0; i < 2; i++)
-        engine->flights[i].kept =
-            plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->flights[i].kept));
-    return engine->picks != NULL && engine->flights[0].kept != NULL &&
-           engine->flights[1].kept != NULL;
-}
-
 static int make_scheduler(plim_engine *engine, struct plm_error *err)
 {
     struct plm_core *core = engine->core;
@@ -187,7 +173,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
                                          sizeof(*engine->search.suspects));
     if (engine->search.suspects == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the list of suspects");
-    if (!make_flights(engine, opts.max_sequences))
+    if (plm_flights_init(engine, opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
     if (plm_ring_create(core->host, &engine->ring) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the engine's memory");
@@ -310,9 +296,7 @@ static void engine_stop(plim_engine *engine)
     if (engine->sched != NULL)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
-    plm_free(core->host, engine->picks);
-    for (int i = 0; i < 2; i++)
-        plm_free(core->host, engine->flights[i].kept);
+    plm_flights_finish(engine);
     plm_free(core->host, engine->search.suspects);
     plm_ring_destroy(engine->ring);
     if (engine->ready_fd >= 0)
@@ -384,4 +368,78 @@ int plim_engine_drain(plim_engine *engine, int64_t timeout_ms)
     bool done = engine->active == 0;
     pthread_mutex_unlock(&engine->lock);
     return done ? PLIM_OK : PLIM_ERR_TIMEOUT;
+}
+
+// ---- sleep and wake ----
+
+// Waits until the state is none of the two or the time is over; holds engine->lock.
+static void wait_while(struct plim_engine *engine, enum plm_sleep_state a, enum plm_sleep_state b,
+                       int64_t timeout_ms)
+{
+    const struct timespec until =
+        plm_deadline(engine->core->clock, plm_clamp_i64(timeout_ms, 0, PLM_WAIT_MS_MAX));
+    int r = 0;
+    while ((engine->sleep.state == a || engine->sleep.state == b) && r == 0)
+        r = timeout_ms < 0 ? pthread_cond_wait(&engine->idle, &engine->lock)
+                           : pthread_cond_timedwait(&engine->idle, &engine->lock, &until);
+}
+
+// Who steps by hand may be the one who asks; engine.turn keeps this and a step apart.
+static void do_in_place(struct plim_engine *engine)
+{
+    if (!engine->manual)
+        return;
+    pthread_mutex_lock(&engine->turn);
+    plm_step_land(engine);
+    plm_sleep_step(engine);
+    pthread_mutex_unlock(&engine->turn);
+}
+
+int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
+{
+    if (engine == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
+    pthread_mutex_lock(&engine->lock);
+    wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
+    if (engine->sleep.state == PLM_AWAKE)
+        plm_sleep_enter(engine, PLM_DROWSY);
+    pthread_mutex_unlock(&engine->lock);
+    do_in_place(engine);
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->manual || timeout_ms != 0)
+        wait_while(engine, PLM_DROWSY, PLM_FALLING_ASLEEP, timeout_ms);
+    // What has begun to give slabs back ends with that.
+    wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
+    const bool asleep = engine->sleep.state == PLM_ASLEEP;
+    if (engine->sleep.state == PLM_DROWSY)
+        plm_sleep_enter(engine, PLM_AWAKE);
+    pthread_mutex_unlock(&engine->lock);
+    if (asleep)
+        return PLIM_OK;
+    return plm_error_set(err, PLIM_ERR_TIMEOUT, NULL,
+                         "requests were still running after %lld ms; the engine is awake",
+                         (long long)timeout_ms);
+}
+
+int plim_engine_wake(plim_engine *engine, plim_error *err)
+{
+    if (engine == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
+    pthread_mutex_lock(&engine->lock);
+    wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
+    if (engine->sleep.state == PLM_DROWSY) // somebody changed their mind
+        plm_sleep_enter(engine, PLM_AWAKE);
+    if (engine->sleep.state == PLM_AWAKE) {
+        pthread_mutex_unlock(&engine->lock);
+        return PLIM_OK;
+    }
+    plm_sleep_enter(engine, PLM_WAKING);
+    pthread_mutex_unlock(&engine->lock);
+    do_in_place(engine);
+    pthread_mutex_lock(&engine->lock);
+    wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
+    const int r = engine->sleep.wake_status;
+    const struct plm_error why = engine->sleep.wake_error;
+    pthread_mutex_unlock(&engine->lock);
+    return r == PLM_OK ? PLIM_OK : plm_error_out(err, r, &why);
 }

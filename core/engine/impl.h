@@ -59,7 +59,7 @@ double plm_seconds(int64_t from_ns, int64_t to_ns);
 void plm_histogram_init(plim_histogram *h, bool tokens);
 void plm_histogram_add(plim_histogram *h, double seconds);
 
-// ---- what is loaded: load.c, forward.c, graphs.c, residency.c, stress.c, tune.c; core.c on top
+// ---- what is loaded: load.c, forward.c, graphs.c, residency.c, stress.c, tune.c; core.c above
 // ----
 
 // The monitor thread of the stress.
@@ -485,7 +485,7 @@ struct plim_engine {
     uint64_t moved_blocks; // by evacuations
     bool disagrees;        // ledger and driver did at the last reading
     struct plm_buf text;   // of one token
-    // One step ahead (step.c).
+    // One step ahead (flight.c, step.c).
     struct plm_flight flights[2];
     struct plm_flight *air; // the one that was not looked at yet; NULL: none
     int32_t *picks;         // [max_sequences], or NULL
@@ -560,6 +560,16 @@ void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int
                    const char *message);
 // Gives up the engine's hold on the requests that ended.
 void plm_step_bury(struct plim_engine *engine);
+// flight.c
+//
+// Memory for steps in the air of so many sequences; none where the model does not run ahead.
+int plm_flights_init(struct plim_engine *engine, uint32_t max_sequences);
+// None is in the air. Also after an init that failed.
+void plm_flights_finish(struct plim_engine *engine);
+// Copies whose rows they are, since the scheduler forms on before the step lands.
+void plm_flight_keep(struct plm_flight *flight);
+// A sequence leaves the scheduler: its rows in the air are nobody's.
+void plm_flights_forget(struct plim_engine *engine, const struct plm_seq *seq);
 // harvest.c
 //
 // What a step left for sampling. NULL among seqs: nobody's row.
@@ -581,12 +591,8 @@ bool plm_harvest_is_greedy(const struct plim_engine *engine, struct plm_seq *con
 void plm_harvest_sample(struct plim_engine *engine, const struct plm_harvest *harvest);
 // step.c
 //
-// A sequence leaves the scheduler: its rows in the air are nobody's.
-void plm_step_forget(struct plim_engine *engine, const struct plm_seq *seq);
 // Waits for a step in the air and delivers it; what comes next finds none.
 void plm_step_land(struct plim_engine *engine);
-// The device is lost, and what was in the air with it.
-void plm_step_clear_air(struct plim_engine *engine);
 // step.c: takes in what was submitted and cancelled, and runs one step. Returns whether there was
 // work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);
@@ -660,7 +666,10 @@ void plm_recover_refused(struct plim_engine *engine, const struct plm_shape *sha
 // A step ran.
 void plm_recover_ran(struct plim_engine *engine);
 
-// sleep.c: falls asleep or wakes where that was asked for. True: asleep, nothing may run.
+// sleep.c: enters a state and tells all who wait for one. Under engine->lock.
+void plm_sleep_enter(struct plim_engine *engine, enum plm_sleep_state state);
+// Falls asleep or wakes where that was asked for; nothing is in the air. True: asleep, nothing may
+// run.
 bool plm_sleep_step(struct plim_engine *engine);
 
 void plm_ready_push(struct plim_request *request);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sleep gives the whole KV cache back to the system, wake takes it again and proves it. Any thread
-// asks; the thread that steps does it, between two steps. A caller who steps by hand may do it in
-// place: engine.turn keeps that and a step apart.
+// asks (engine.c); the thread that steps does it, between two steps.
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
@@ -9,8 +8,7 @@
 #define SETTLE_TRIES 50
 #define SETTLE_NS    INT64_C(10000000)
 
-// Under engine->lock.
-static void enter(struct plim_engine *engine, enum plm_sleep_state state)
+void plm_sleep_enter(struct plim_engine *engine, enum plm_sleep_state state)
 {
     engine->sleep.state = state;
     engine->state.asleep = state != PLM_AWAKE;
@@ -164,7 +162,7 @@ bool plm_sleep_step(struct plim_engine *engine)
     struct plm_sleep *s = &engine->sleep;
     pthread_mutex_lock(&engine->lock);
     if (s->state == PLM_DROWSY && at_rest(engine))
-        enter(engine, PLM_FALLING_ASLEEP);
+        plm_sleep_enter(engine, PLM_FALLING_ASLEEP);
     const enum plm_sleep_state state = s->state;
     pthread_mutex_unlock(&engine->lock);
     if (state == PLM_AWAKE || state == PLM_DROWSY) {
@@ -188,81 +186,7 @@ bool plm_sleep_step(struct plim_engine *engine)
         s->wake_error = why;
     }
     if (next != state)
-        enter(engine, next);
+        plm_sleep_enter(engine, next);
     pthread_mutex_unlock(&engine->lock);
     return next != PLM_AWAKE;
-}
-
-// ---- the callers ----
-
-// Waits until the state is none of the two or the time is over; holds engine->lock.
-static void wait_while(struct plim_engine *engine, enum plm_sleep_state a, enum plm_sleep_state b,
-                       int64_t timeout_ms)
-{
-    const struct timespec until =
-        plm_deadline(engine->core->clock, plm_clamp_i64(timeout_ms, 0, PLM_WAIT_MS_MAX));
-    int r = 0;
-    while ((engine->sleep.state == a || engine->sleep.state == b) && r == 0)
-        r = timeout_ms < 0 ? pthread_cond_wait(&engine->idle, &engine->lock)
-                           : pthread_cond_timedwait(&engine->idle, &engine->lock, &until);
-}
-
-// Who steps by hand may be the one who asks.
-static void do_in_place(struct plim_engine *engine)
-{
-    if (!engine->manual)
-        return;
-    pthread_mutex_lock(&engine->turn);
-    plm_step_land(engine);
-    plm_sleep_step(engine);
-    pthread_mutex_unlock(&engine->turn);
-}
-
-int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
-{
-    if (engine == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
-    pthread_mutex_lock(&engine->lock);
-    wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
-    if (engine->sleep.state == PLM_AWAKE)
-        enter(engine, PLM_DROWSY);
-    pthread_mutex_unlock(&engine->lock);
-    do_in_place(engine);
-    pthread_mutex_lock(&engine->lock);
-    if (!engine->manual || timeout_ms != 0)
-        wait_while(engine, PLM_DROWSY, PLM_FALLING_ASLEEP, timeout_ms);
-    // What has begun to give slabs back ends with that.
-    wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
-    const bool asleep = engine->sleep.state == PLM_ASLEEP;
-    if (engine->sleep.state == PLM_DROWSY)
-        enter(engine, PLM_AWAKE);
-    pthread_mutex_unlock(&engine->lock);
-    if (asleep)
-        return PLIM_OK;
-    return plm_error_set(err, PLIM_ERR_TIMEOUT, NULL,
-                         "requests were still running after %lld ms; the engine is awake",
-                         (long long)timeout_ms);
-}
-
-int plim_engine_wake(plim_engine *engine, plim_error *err)
-{
-    if (engine == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
-    pthread_mutex_lock(&engine->lock);
-    wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
-    if (engine->sleep.state == PLM_DROWSY) // somebody changed their mind
-        enter(engine, PLM_AWAKE);
-    if (engine->sleep.state == PLM_AWAKE) {
-        pthread_mutex_unlock(&engine->lock);
-        return PLIM_OK;
-    }
-    enter(engine, PLM_WAKING);
-    pthread_mutex_unlock(&engine->lock);
-    do_in_place(engine);
-    pthread_mutex_lock(&engine->lock);
-    wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
-    const int r = engine->sleep.wake_status;
-    const struct plm_error why = engine->sleep.wake_error;
-    pthread_mutex_unlock(&engine->lock);
-    return r == PLM_OK ? PLIM_OK : plm_error_out(err, r, &why);
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One step: take in what arrived, form a batch, ask the gate, run, sample, deliver. On devices that
 // let it, decodes run one step ahead of the host.
-#include <string.h>
-
 #include "core/base/checked.h"
 #include "core/base/plant.h"
 #include "core/engine/impl.h"
@@ -304,35 +302,11 @@ static uint32_t waiting(const struct plim_engine *engine)
     return s.queued + s.paused + s.followers;
 }
 
-// Remembers whose rows they are, since the scheduler forms on before the step lands.
-static void keep(struct plm_flight *flight)
-{
-    memcpy(flight->kept, flight->seqs, flight->shape.logits_rows * sizeof(*flight->kept));
-    flight->seqs = flight->kept;
-}
-
 static bool may_stay_up(const struct plim_engine *engine, const struct plm_batch *batch)
 {
     return engine->flights[0].kept != NULL && batch->prefill_rows == 0 && engine->search.n == 0 &&
            engine->recover.rows_max == 0 && batch->shape.logits_rows == batch->shape.rows &&
            plm_harvest_is_greedy(engine, batch->logits_seqs, batch->shape.rows);
-}
-
-void plm_step_forget(struct plim_engine *engine, const struct plm_seq *seq)
-{
-    engine->left = true;
-    for (int f = 0; in_the_air(engine) && f < 2; f++) {
-        struct plm_flight *flight = &engine->flights[f];
-        for (uint32_t i = 0; i < flight->shape.logits_rows; i++) {
-            if (flight->kept[i] == seq)
-                flight->kept[i] = NULL;
-        }
-    }
-}
-
-void plm_step_clear_air(struct plim_engine *engine)
-{
-    engine->air = NULL;
 }
 
 void plm_step_land(struct plim_engine *engine)
@@ -374,7 +348,7 @@ static bool take_off_ahead(struct plim_engine *engine, const struct plm_flight *
         return false;
     gate_step(engine, &batch, &gate);
     if (gate.answer == PLM_GATE_GO && take_off(engine, &batch, now, next) == PLM_OK) {
-        keep(next);
+        plm_flight_keep(next);
         return true;
     }
     plm_sched_drop_ahead(engine->sched);
@@ -411,7 +385,7 @@ static void run(struct plim_engine *engine, const struct plm_batch *batch, int64
     engine->left = false;
     engine->waited = waiting(engine);
     if (r == PLM_OK && may_stay_up(engine, batch)) {
-        keep(flight);
+        plm_flight_keep(flight);
         engine->air = flight;
     } else {
         finish(engine, flight, r);
