@@ -14,7 +14,7 @@
 plm_gpu_r plm_cuda_count(struct plm_gpu_library *lib, uint32_t *ret)
 {
     int n = 0;
-    const plm_gpu_r r = plm_cuda_result(lib, lib->cu.DeviceGetCount(&n));
+    const plm_gpu_r r = plm_cuda_meaning(lib, lib->cu.DeviceGetCount(&n));
     *ret = n > 0 ? (uint32_t)n : 0;
     return r;
 }
@@ -99,7 +99,7 @@ plm_gpu_r plm_cuda_describe(struct plm_gpu_library *lib, uint32_t card, struct p
     if (r == PLM_CU_SUCCESS)
         r = lib->cu.DeviceTotalMem(&total, device);
     if (r != PLM_CU_SUCCESS)
-        return plm_cuda_result(lib, r);
+        return plm_cuda_meaning(lib, r);
     ret->name[sizeof(ret->name) - 1] = '\0';
     ret->total_bytes = total;
     plm_gpu_uuid_text(uuid.bytes, ret->uuid);

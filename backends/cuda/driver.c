@@ -4,7 +4,7 @@
 
 #include "backends/cuda/impl.h"
 
-#define R(lib, call) plm_cuda_result(lib, (lib)->cu.call)
+#define R(lib, call) plm_cuda_meaning(lib, (lib)->cu.call)
 
 static const char *last_error(const struct plm_gpu_library *lib)
 {

@@ -30,7 +30,7 @@ void plm_cuda_unload(struct plm_host *host, struct plm_gpu_library *lib);
 // The driver's name of a result.
 const char *plm_cuda_error_name(const struct plm_gpu_library *lib, plm_cu_result result);
 // What a result means to us; one that is not good is remembered.
-plm_gpu_r plm_cuda_result(struct plm_gpu_library *lib, plm_cu_result result);
+plm_gpu_r plm_cuda_meaning(struct plm_gpu_library *lib, plm_cu_result result);
 
 // ---- card.c ----
 

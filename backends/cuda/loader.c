@@ -78,7 +78,7 @@ static plm_gpu_r meaning(plm_cu_result result)
     }
 }
 
-plm_gpu_r plm_cuda_result(struct plm_gpu_library *lib, plm_cu_result result)
+plm_gpu_r plm_cuda_meaning(struct plm_gpu_library *lib, plm_cu_result result)
 {
     if (result != PLM_CU_SUCCESS && result != PLM_CU_NOT_READY)
         atomic_store(&lib->last, result);

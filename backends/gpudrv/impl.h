@@ -210,6 +210,16 @@ struct plm_gpu_dispatch {
     unsigned char args[PLM_GPU_ARGS_MAX];
 };
 
+// The launch that a dispatch is; it points into it.
+static inline struct plm_gpu_launch plm_gpu_dispatch_launch(const struct plm_gpu_dispatch *d)
+{
+    return (struct plm_gpu_launch){.function = d->function,
+                                   .grid = {d->grid[0], d->grid[1], d->grid[2]},
+                                   .threads = d->threads,
+                                   .args_bytes = d->args_bytes,
+                                   .args = d->args};
+}
+
 struct plm_gpu_list {
     uint32_t cap, n;
     uint32_t done; // of the n: given to the stream by a submit that then had no memory
@@ -229,8 +239,6 @@ int plm_gpu_barrier(struct plm_backend_device *dev);
 int plm_gpu_submit(struct plm_backend_device *dev, uint64_t *ret_value);
 void plm_gpu_discard(struct plm_backend_device *dev);
 int plm_gpu_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
-// The launch that a dispatch is; it points into it.
-struct plm_gpu_launch plm_gpu_dispatch_launch(const struct plm_gpu_dispatch *dispatch);
 
 // ---- graphs.c ----
 

@@ -83,15 +83,6 @@ void plm_gpu_discard(struct plm_backend_device *dev)
     dev->list->done = 0;
 }
 
-struct plm_gpu_launch plm_gpu_dispatch_launch(const struct plm_gpu_dispatch *d)
-{
-    return (struct plm_gpu_launch){.function = d->function,
-                                   .grid = {d->grid[0], d->grid[1], d->grid[2]},
-                                   .threads = d->threads,
-                                   .args_bytes = d->args_bytes,
-                                   .args = d->args};
-}
-
 // ---- submit ----
 
 // Gives the list to the stream kernel by kernel. Where the driver has no room for one, those before
