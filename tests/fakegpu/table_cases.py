@@ -3,16 +3,14 @@
 of it. The table is printed at the end; README.md keeps it."""
 import os
 import pathlib
-import time
 
-from faulty import BACKEND, HERE, FaultyServer, need_fake
+from faulty import BACKEND, FaultyServer, need_fake
 from fault_table import FaultTable
-from faulty_server import PROMPTS, Load, complete
-from harness import case, check, main, same, wait_until
+from harness import case, check, main, wait_until
 
 # HIP's context is the process's, and stays.
 table = FaultTable(FaultyServer, kinds=("contexts", "streams", "events") if BACKEND == "cuda" else ("streams", "events"))
-row, answered, start, serve = table.row, table.answered, table.start, table.serve
+row, start, serve = table.row, table.start, table.serve
 
 CARD = "device size=512MiB"
 CUDA = BACKEND == "cuda"
@@ -152,60 +150,18 @@ def a_step_that_hangs():
 
 @case
 def a_device_that_does_not_come_back():
-    with FaultyServer() as server:
-        load = Load(server)
-        server.say("fail work lost then=gone")
-        wait_until(lambda: server.metric("plimsoll:device_losses_total") > 0, "a loss")
-        time.sleep(1)
-        same(server.get("/health")[0], 200)  # it is there, and tries
-        check("does not come back yet" in server.text(), server.text())
-        server.process.terminate()
-        results = load.texts()
-        check(all(isinstance(r, (dict, str)) for r in results), results)
-        row("lost, and gone for ever", "reopen", "tries for 2 minutes; a shutdown meanwhile ends at once")
+    table.never_back("reopen", "fail work lost then=gone")
 
 
 @case
 def a_device_that_is_lost_again_and_again():
-    with FaultyServer() as server:
-        load = Load(server, tokens=200)
-        for i in range(3):
-            server.say(f"fail work lost tag=loss{i}")
-            wait_until(lambda: server.metric("plimsoll:device_losses_total") > i, f"loss {i + 1}", 60)
-            if i < 2:
-                wait_until(lambda: server.metric("plimsoll:device_reopened_total") > i, f"return {i + 1}", 60)
-        for result in load.texts():
-            check(isinstance(result, dict) and result["code"] == "backend_error", result)
-        status, error = complete(server, PROMPTS[0])
-        same(status, 503)
-        check("three times in a row" in server.text(), server.text())
-        row("lost three times in a row", "serving",
-            f"every request ends with backend_error, later ones with {error['code']}; it stops as told")
+    table.three_losses("lost three times in a row", "serving", "fail work lost")
 
 
 @case
 def a_card_that_is_shared():
-    # Room for so many that the KV cache has some slabs to give.
-    with FaultyServer("-np", "64", "--neighbours", "yield", "--monitor-ms", "50", rules=CARD) as server:
-        blocks = server.memory()["devices"][0]["blocks"]["total"]
-        load = Load(server)
-        server.say(f"{CARD} neighbour=440MiB")
-        answered(server, load)
-        wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] < blocks, "blocks given back")
-        fewer = server.memory()["devices"][0]["blocks"]["total"]
-        server.say("")
-        wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] == blocks, "all blocks again", 60)
-        answered(server, Load(server))
-        row("a neighbour takes 440 of 512 MiB, then leaves", "serving",
-            f"KV blocks {blocks} -> {fewer} -> {blocks}; all answered, same texts")
-    for lie in ("zero", "max", "double", "stale"):
-        with FaultyServer("--monitor-ms", "50", rules=CARD) as server:
-            load = Load(server)
-            server.say(f"reading {lie}")
-            answered(server, load)
-            time.sleep(0.3)
-            answered(server, Load(server))
-            row(f"the reading lies: {lie}", "serving", "all answered, same texts")
+    table.neighbour(CARD, f"{CARD} neighbour=440MiB")
+    table.lies("the reading", CARD, "reading")
 
 
 need_fake()

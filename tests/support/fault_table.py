@@ -2,6 +2,8 @@
 """A fault table: the real server on a driver that fails on purpose, a fault at each place, and what
 became of it. Each row has an outcome that is checked: the start fails with words that name what is
 wrong, or every request is answered with the text of an undisturbed run."""
+import time
+
 from faulty_server import PROMPTS, Load, complete
 from harness import check, same, wait_until
 
@@ -86,6 +88,66 @@ class FaultTable:
                 check(new > 0, f"{rules}: {name} did not rise:\n{server.text()}")
                 said.append(f"{name.removesuffix('_total')} {new:.0f}")
             self.row(fault, place, "all answered, same texts" + (": " + ", ".join(said) if said else ""))
+
+    def never_back(self, place, rules):
+        """A loss after which no device answers, and a shutdown meanwhile."""
+        with self.server() as server:
+            load = Load(server)
+            server.say(rules)
+            wait_until(lambda: server.metric("plimsoll:device_losses_total") > 0, "a loss")
+            time.sleep(1)
+            same(server.get("/health")[0], 200)  # it is there, and tries
+            check("does not come back yet" in server.text(), server.text())
+            server.process.terminate()
+            results = load.texts()
+            check(all(isinstance(r, (dict, str)) for r in results), results)
+            self.row("lost, and gone for ever", place, "tries for 2 minutes; a shutdown meanwhile ends it")
+
+    def three_losses(self, fault, place, rule):
+        """Three losses in a row, by a rule that gets a tag of its own each time."""
+        with self.server() as server:
+            load = Load(server, tokens=200)
+            for i in range(3):
+                server.say(f"{rule} tag=loss{i}")
+                wait_until(lambda: server.metric("plimsoll:device_losses_total") > i, f"loss {i + 1}", 60)
+                if i < 2:
+                    wait_until(lambda: server.metric("plimsoll:device_reopened_total") > i, f"return {i + 1}", 60)
+            for result in load.texts():
+                check(isinstance(result, dict) and result["code"] == "backend_error", result)
+            status, error = complete(server, PROMPTS[0])
+            same(status, 503)
+            check("three times in a row" in server.text(), server.text())
+            self.row(fault, place,
+                     f"every request ends with backend_error, later ones with {error['code']}; it stops as told")
+
+    def neighbour(self, view, taken):
+        """Under the rules `taken` another process holds 440 of 512 MiB, and then leaves."""
+        # Room for so many that the KV cache has some slabs to give.
+        with self.server("-np", "64", "--neighbours", "yield", "--monitor-ms", "50", rules=view) as server:
+            def blocks():
+                return server.memory()["devices"][0]["blocks"]["total"]
+            whole = blocks()
+            load = Load(server)
+            server.say(taken)
+            self.answered(server, load)
+            wait_until(lambda: blocks() < whole, "blocks given back")
+            fewer = blocks()
+            server.say("")
+            wait_until(lambda: blocks() == whole, "all blocks again", 60)
+            self.answered(server, Load(server))
+            self.row("a neighbour takes 440 of 512 MiB, then leaves", "serving",
+                     f"KV blocks {whole} -> {fewer} -> {whole}; all answered, same texts")
+
+    def lies(self, what, view, rule):
+        """Readings that are wrong in every way that the rule knows."""
+        for lie in ("zero", "max", "double", "stale"):
+            with self.server("--monitor-ms", "50", rules=view) as server:
+                load = Load(server)
+                server.say(f"{rule} {lie}")
+                self.answered(server, load)
+                time.sleep(0.3)
+                self.answered(server, Load(server))
+                self.row(f"{what} lies: {lie}", "serving", "all answered, same texts")
 
     def show(self):
         if not self.rows:

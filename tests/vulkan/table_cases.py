@@ -2,16 +2,13 @@
 """The fault table: the real server on Vulkan, a fault at each place, and what became of it. Each row has
 an outcome that is checked: the start fails with words that name what is wrong, or every request is
 answered with the text of an undisturbed run. The table is printed at the end; README.md keeps it."""
-import time
-
 from faulty import DISCRETE, FaultyServer, need_vulkan
 from fault_table import FaultTable
-from faulty_server import PROMPTS, Load, complete
-from harness import case, check, main, same, wait_until
+from harness import case, check, main
 
 table = FaultTable(FaultyServer, undisturbed={"layers": ""},
                    kinds=("instances", "devices", "buffers", "pipelines", "command_pools", "semaphores"))
-row, answered, start, serve = table.row, table.answered, table.start, table.serve
+start, serve = table.start, table.serve
 
 
 # ---- at the start ----
@@ -105,60 +102,18 @@ def a_step_that_hangs():
 
 @case
 def a_device_that_does_not_come_back():
-    with FaultyServer() as server:
-        load = Load(server)
-        server.say("fail submit lost then=gone")
-        wait_until(lambda: server.metric("plimsoll:device_losses_total") > 0, "a loss")
-        time.sleep(1)
-        same(server.get("/health")[0], 200)  # it is there, and tries
-        check("does not come back yet" in server.text(), server.text())
-        server.process.terminate()
-        results = load.texts()
-        check(all(isinstance(r, (dict, str)) for r in results), results)
-        row("lost, and gone for ever", "submit", "tries for 2 minutes; a shutdown meanwhile ends at once")
+    table.never_back("submit", "fail submit lost then=gone")
 
 
 @case
 def a_device_that_is_lost_again_and_again():
-    with FaultyServer() as server:
-        load = Load(server, tokens=200)
-        for i in range(3):
-            server.say(f"fail submit lost tag=loss{i}")
-            wait_until(lambda: server.metric("plimsoll:device_losses_total") > i, f"loss {i + 1}", 60)
-            if i < 2:
-                wait_until(lambda: server.metric("plimsoll:device_reopened_total") > i, f"return {i + 1}", 60)
-        for result in load.texts():
-            check(isinstance(result, dict) and result["code"] == "backend_error", result)
-        status, error = complete(server, PROMPTS[0])
-        same(status, 503)
-        check("three times in a row" in server.text(), server.text())
-        row("DEVICE_LOST, three times in a row", "submit",
-            f"every request ends with backend_error, later ones with {error['code']}; it stops as told")
+    table.three_losses("DEVICE_LOST, three times in a row", "submit", "fail submit lost")
 
 
 @case
 def a_budget_that_drops():
-    # Room for so many that the KV cache has some slabs to give.
-    with FaultyServer("-np", "64", "--neighbours", "yield", "--monitor-ms", "50", rules=DISCRETE) as server:
-        blocks = server.memory()["devices"][0]["blocks"]["total"]
-        load = Load(server)
-        server.say("heap 0 neighbour=440MiB")
-        answered(server, load)
-        wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] < blocks, "blocks given back")
-        fewer = server.memory()["devices"][0]["blocks"]["total"]
-        server.say("")
-        wait_until(lambda: server.memory()["devices"][0]["blocks"]["total"] == blocks, "all blocks again", 60)
-        answered(server, Load(server))
-        row("a neighbour takes 440 of 512 MiB, then leaves", "serving",
-            f"KV blocks {blocks} -> {fewer} -> {blocks}; all answered, same texts")
-    for lie in ("zero", "max", "double", "stale"):
-        with FaultyServer("--monitor-ms", "50", rules=DISCRETE) as server:
-            load = Load(server)
-            server.say(f"budget {lie}")
-            answered(server, load)
-            time.sleep(0.3)
-            answered(server, Load(server))
-            row(f"the budget lies: {lie}", "serving", "all answered, same texts")
+    table.neighbour(DISCRETE, "heap 0 neighbour=440MiB")
+    table.lies("the budget", DISCRETE, "budget")
 
 
 need_vulkan()
