@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "backends/cuda/impl.h"
+#include "backends/shared/library.h"
 
 // The embedded code is nvcc 13's, which drivers before it (580 is the first) do not load.
 #define NEEDS_VERSION 13000
@@ -127,25 +127,6 @@ static const char *resolve(void *handle, struct plm_cu_fns *ret)
 
 // ---- the library ----
 
-// The first of the names that can be opened, or NULL; why: of each what went wrong. Drivers leave
-// threads and exit handlers behind, so that they must stay where they are.
-static void *open_first(const char **ret_name, char *why, size_t size)
-{
-    size_t used = 0;
-    for (const char *const *name = plm_cuda_loader_names; *name != NULL; name++) {
-        void *handle = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        *ret_name = *name;
-        if (handle != NULL)
-            return handle;
-        const char *text = dlerror();
-        const int len = used < size ? snprintf(why + used, size - used, "%s%s",
-                                               used > 0 ? "; " : "", text != NULL ? text : *name)
-                                    : 0;
-        used += len > 0 ? (size_t)len : 0;
-    }
-    return NULL;
-}
-
 static int start(struct plm_gpu_library *lib, const char *name, struct plm_error *err)
 {
     const char *missing = resolve(lib->handle, &lib->cu);
@@ -178,7 +159,7 @@ int plm_cuda_load(struct plm_host *host, struct plm_gpu_library **ret, struct pl
     struct plm_gpu_library *lib = plm_calloc(host, PLM_HOST_DEVICE, 1, sizeof(*lib));
     if (lib == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "cuda: no host memory for the driver");
-    lib->handle = open_first(&name, why, sizeof(why));
+    lib->handle = plm_library_open(plm_cuda_loader_names, &name, why, sizeof(why));
     int rc = lib->handle != NULL
                  ? start(lib, name, err)
                  : plm_fail(err, PLM_ERR_NOT_FOUND,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "backends/hip/impl.h"
+#include "backends/shared/library.h"
 
 // The first that has UUIDs and what else is required; older ones were not looked at.
 #define NEEDS_VERSION 50200000
@@ -95,25 +95,6 @@ static const char *resolve(void *handle, struct plm_hip_fns *ret)
     return missing;
 }
 
-// The first of the names that can be opened, or NULL; why: of each what went wrong. The runtime
-// leaves threads and exit handlers behind, so that it must stay where it is.
-static void *open_first(const char **ret_name, char *why, size_t size)
-{
-    size_t used = 0;
-    for (const char *const *name = plm_hip_loader_names; *name != NULL; name++) {
-        void *handle = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-        *ret_name = *name;
-        if (handle != NULL)
-            return handle;
-        const char *text = dlerror();
-        const int len = used < size ? snprintf(why + used, size - used, "%s%s",
-                                               used > 0 ? "; " : "", text != NULL ? text : *name)
-                                    : 0;
-        used += len > 0 ? (size_t)len : 0;
-    }
-    return NULL;
-}
-
 static int start(struct plm_gpu_library *lib, const char *name, struct plm_error *err)
 {
     const char *missing = resolve(lib->handle, &lib->hip);
@@ -146,7 +127,7 @@ int plm_hip_load(struct plm_host *host, struct plm_gpu_library **ret, struct plm
     struct plm_gpu_library *lib = plm_calloc(host, PLM_HOST_DEVICE, 1, sizeof(*lib));
     if (lib == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "hip: no host memory for the driver");
-    lib->handle = open_first(&name, why, sizeof(why));
+    lib->handle = plm_library_open(plm_hip_loader_names, &name, why, sizeof(why));
     int rc = lib->handle != NULL
                  ? start(lib, name, err)
                  : plm_fail(err, PLM_ERR_NOT_FOUND,
