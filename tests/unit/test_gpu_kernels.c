@@ -10,26 +10,9 @@
 // ---- arguments ----
 
 union args {
-    struct plm_get_rows_args get_rows;
-    struct plm_rms_norm_args rms_norm;
-    struct plm_quantize_args quantize;
-    struct plm_matmul_args matmul;
-    struct plm_rope_table_args rope_table;
-    struct plm_rope_args rope;
-    struct plm_kv_write_args kv_write;
-    struct plm_rope_kv_args rope_kv;
-    struct plm_attention_args attention;
-    struct plm_silu_mul_args silu_mul;
-    struct plm_add_args add;
-    struct plm_gather_args gather;
-    struct plm_fill_args fill;
-    struct plm_copy_args copy;
-    struct plm_verify_args verify;
-    struct plm_qkv_args qkv;
-    struct plm_glu_args glu;
-    struct plm_attention_split_args attention_split;
-    struct plm_attention_merge_args attention_merge;
-    struct plm_argmax_args argmax;
+#define PLM_OP(NAME, name, units, tolerance) struct plm_##name##_args name;
+#include "kernels/ops.def"
+#undef PLM_OP
 };
 
 // The largest that a model or a step has: outputs of a vocabulary, rows of a step, tokens of a
