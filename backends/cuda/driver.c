@@ -318,12 +318,13 @@ static void graph_destroy(struct plm_gpu_library *lib, void *graph)
     R(lib, GraphDestroy(graph));
 }
 
-static void graph_unmake(struct plm_gpu_library *lib, void *made)
+static void graph_exec_destroy(struct plm_gpu_library *lib, void *exec)
 {
-    R(lib, GraphExecDestroy(made));
+    R(lib, GraphExecDestroy(exec));
 }
 
-static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stream, void **ret)
+static plm_gpu_r graph_instantiate(struct plm_gpu_library *lib, void *graph, void *stream,
+                                   void **ret)
 {
     plm_cu_graph_exec exec = NULL;
     plm_gpu_r r = R(lib, GraphInstantiateWithFlags(&exec, graph, 0));
@@ -333,11 +334,11 @@ static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stre
     if (r == PLM_GPU_OK)
         *ret = exec;
     else
-        graph_unmake(lib, exec);
+        graph_exec_destroy(lib, exec);
     return r;
 }
 
-static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *made, void *node,
+static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *exec, void *node,
                            const struct plm_gpu_launch *l)
 {
     struct packed args;
@@ -346,12 +347,12 @@ static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *made, void *node,
                                        .grid = {l->grid[0], l->grid[1], l->grid[2]},
                                        .block = {l->threads, 1, 1},
                                        .extra = args.extra};
-    return R(lib, GraphExecKernelNodeSetParams(made, node, &params));
+    return R(lib, GraphExecKernelNodeSetParams(exec, node, &params));
 }
 
-static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *made, void *stream)
+static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *exec, void *stream)
 {
-    return R(lib, GraphLaunch(made, stream));
+    return R(lib, GraphLaunch(exec, stream));
 }
 
 const struct plm_gpu_driver plm_cuda_driver = {
@@ -401,8 +402,8 @@ const struct plm_gpu_driver plm_cuda_driver = {
     .capture_node = capture_node,
     .capture_end = capture_end,
     .graph_destroy = graph_destroy,
-    .graph_make = graph_make,
-    .graph_unmake = graph_unmake,
+    .graph_instantiate = graph_instantiate,
+    .graph_exec_destroy = graph_exec_destroy,
     .graph_set = graph_set,
     .graph_launch = graph_launch,
 };

@@ -139,19 +139,21 @@ struct plm_gpu_driver {
                         const struct plm_gpu_launch *launch);
 
     // Graphs, where card.graphs: launches between begin and end are captured, not run. end ends the
-    // capture whatever went wrong and stores NULL where there is no graph. graph_make takes all
-    // memory that replays need and leaves the graph to be destroyed. Where card.graphs_settable,
-    // else NULL: capture_node, after a launch, gives its node; graph_set changes what that runs in
-    // replays to come, as long as the graph that it is a node of is there.
+    // capture whatever went wrong and stores NULL where there is no graph. graph_instantiate takes
+    // all memory that replays need and leaves the graph to be destroyed. Where
+    // card.graphs_settable, else NULL: capture_node, after a launch, gives its node; graph_set
+    // changes what that runs in replays to come, as long as the graph that it is a node of is
+    // there.
     plm_gpu_r (*capture_begin)(struct plm_gpu_library *lib, void *stream);
     plm_gpu_r (*capture_node)(struct plm_gpu_library *lib, void *stream, void **ret);
     plm_gpu_r (*capture_end)(struct plm_gpu_library *lib, void *stream, void **ret_graph);
     void (*graph_destroy)(struct plm_gpu_library *lib, void *graph);
-    plm_gpu_r (*graph_make)(struct plm_gpu_library *lib, void *graph, void *stream, void **ret);
-    void (*graph_unmake)(struct plm_gpu_library *lib, void *made);
-    plm_gpu_r (*graph_set)(struct plm_gpu_library *lib, void *made, void *node,
+    plm_gpu_r (*graph_instantiate)(struct plm_gpu_library *lib, void *graph, void *stream,
+                                   void **ret);
+    void (*graph_exec_destroy)(struct plm_gpu_library *lib, void *exec);
+    plm_gpu_r (*graph_set)(struct plm_gpu_library *lib, void *exec, void *node,
                            const struct plm_gpu_launch *launch);
-    plm_gpu_r (*graph_launch)(struct plm_gpu_library *lib, void *made, void *stream);
+    plm_gpu_r (*graph_launch)(struct plm_gpu_library *lib, void *exec, void *stream);
 };
 
 #endif

@@ -14,7 +14,7 @@ struct graph {
     struct plm_gpu_dispatch *dispatches; // as the graph would run them now
     void **nodes;                        // of them, where they can be set
     void *captured;                      // whose nodes they are: kept as long as they are used
-    void *made;
+    void *exec;
     bool given_up; // the driver does not set its arguments; kept, since it may be in flight
 };
 
@@ -31,8 +31,8 @@ int plm_gpu_graphs_create(struct plm_backend_device *dev, struct plm_gpu_graphs 
 
 static void graph_free(struct plm_backend_device *dev, struct graph *g)
 {
-    if (g->made != NULL)
-        dev->driver->graph_unmake(dev->lib, g->made);
+    if (g->exec != NULL)
+        dev->driver->graph_exec_destroy(dev->lib, g->exec);
     if (g->captured != NULL)
         dev->driver->graph_destroy(dev->lib, g->captured);
     plm_free(dev->host, g->dispatches);
@@ -115,7 +115,7 @@ static int make(struct plm_backend_device *dev, struct graph *g)
     memcpy(g->dispatches, list->dispatches, g->n * sizeof(*g->dispatches));
     plm_gpu_r r = capture_list(dev, g);
     if (r == PLM_GPU_OK)
-        r = dev->driver->graph_make(dev->lib, g->captured, dev->stream, &g->made);
+        r = dev->driver->graph_instantiate(dev->lib, g->captured, dev->stream, &g->exec);
     int rc = plm_gpu_status(dev, r);
     return rc == PLM_OK ? plm_gpu_settle(dev) : rc; // until it is uploaded
 }
@@ -155,7 +155,7 @@ static plm_gpu_r set(struct plm_backend_device *dev, struct graph *g)
         if (same(&g->dispatches[i], d))
             continue;
         const struct plm_gpu_launch launch = plm_gpu_dispatch_launch(d);
-        plm_gpu_r r = dev->driver->graph_set(dev->lib, g->made, g->nodes[i], &launch);
+        plm_gpu_r r = dev->driver->graph_set(dev->lib, g->exec, g->nodes[i], &launch);
         if (r != PLM_GPU_OK)
             return r;
         g->dispatches[i] = *d;
@@ -171,7 +171,7 @@ bool plm_gpu_replay(struct plm_backend_device *dev, int *ret_result)
         return false;
     plm_gpu_r r = set(dev, g);
     if (r == PLM_GPU_OK) {
-        r = dev->driver->graph_launch(dev->lib, g->made, dev->stream);
+        r = dev->driver->graph_launch(dev->lib, g->exec, dev->stream);
         *ret_result = plm_gpu_status(dev, r); // out of memory: nothing of it ran
         dev->counters.replayed += r == PLM_GPU_OK;
         return true;

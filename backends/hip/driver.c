@@ -231,12 +231,13 @@ static void graph_destroy(struct plm_gpu_library *lib, void *graph)
     R(lib, GraphDestroy(graph));
 }
 
-static void graph_unmake(struct plm_gpu_library *lib, void *made)
+static void graph_exec_destroy(struct plm_gpu_library *lib, void *exec)
 {
-    R(lib, GraphExecDestroy(made));
+    R(lib, GraphExecDestroy(exec));
 }
 
-static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stream, void **ret)
+static plm_gpu_r graph_instantiate(struct plm_gpu_library *lib, void *graph, void *stream,
+                                   void **ret)
 {
     plm_hip_graph_exec exec = NULL;
     plm_gpu_r r = R(lib, GraphInstantiateWithFlags(&exec, graph, 0));
@@ -246,13 +247,13 @@ static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stre
     if (r == PLM_GPU_OK)
         *ret = exec;
     else
-        graph_unmake(lib, exec);
+        graph_exec_destroy(lib, exec);
     return r;
 }
 
-static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *made, void *stream)
+static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *exec, void *stream)
 {
-    return R(lib, GraphLaunch(made, stream));
+    return R(lib, GraphLaunch(exec, stream));
 }
 
 const struct plm_gpu_driver plm_hip_driver = {
@@ -297,7 +298,7 @@ const struct plm_gpu_driver plm_hip_driver = {
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_destroy = graph_destroy,
-    .graph_make = graph_make,
-    .graph_unmake = graph_unmake,
+    .graph_instantiate = graph_instantiate,
+    .graph_exec_destroy = graph_exec_destroy,
     .graph_launch = graph_launch,
 };

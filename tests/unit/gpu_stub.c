@@ -31,7 +31,7 @@ struct op {
 };
 
 struct graph {
-    struct graph *of; // of one that was made: what it was made of
+    struct graph *of; // of one that was instantiated: what of
     uint32_t n;
     struct stub_launch launches[64];
 };
@@ -529,7 +529,8 @@ static void graph_destroy(struct plm_gpu_library *lib, void *graph)
     give(graph);
 }
 
-static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stream, void **ret)
+static plm_gpu_r graph_instantiate(struct plm_gpu_library *lib, void *graph, void *stream,
+                                   void **ret)
 {
     (void)lib;
     (void)stream;
@@ -540,30 +541,30 @@ static plm_gpu_r graph_make(struct plm_gpu_library *lib, void *graph, void *stre
     return PLM_GPU_OK;
 }
 
-static void graph_unmake(struct plm_gpu_library *lib, void *made)
+static void graph_exec_destroy(struct plm_gpu_library *lib, void *exec)
 {
     (void)lib;
-    give(made);
+    give(exec);
 }
 
-static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *made, void *node,
+static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *exec, void *node,
                            const struct plm_gpu_launch *l)
 {
     (void)lib;
     CALLED;
-    struct stub_launch *at = &((struct graph *)made)->launches[(uintptr_t)node - 1];
-    slot(((struct graph *)made)->of);
+    struct stub_launch *at = &((struct graph *)exec)->launches[(uintptr_t)node - 1];
+    slot(((struct graph *)exec)->of);
     ck_assert_str_eq(at->symbol, l->function);
     *at = remember(l);
     return PLM_GPU_OK;
 }
 
-static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *made, void *stream)
+static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *exec, void *stream)
 {
     (void)lib;
     (void)stream;
     CALLED;
-    const struct graph *g = made;
+    const struct graph *g = exec;
     for (uint32_t i = 0; i < g->n; i++) {
         struct op op = {.kind = LAUNCH, .launch = g->launches[i]};
         op.launch.replayed = true;
@@ -617,8 +618,8 @@ const struct plm_gpu_driver stub_driver = {
     .capture_node = capture_node,
     .capture_end = capture_end,
     .graph_destroy = graph_destroy,
-    .graph_make = graph_make,
-    .graph_unmake = graph_unmake,
+    .graph_instantiate = graph_instantiate,
+    .graph_exec_destroy = graph_exec_destroy,
     .graph_set = graph_set,
     .graph_launch = graph_launch,
 };

@@ -670,7 +670,7 @@ START_TEST(a_graph_that_fails_is_not_missed)
     open_device();
     warm_up();
     static const char *const places[] = {"capture_begin", "launch", "capture_node", "capture_end",
-                                         "graph_make"};
+                                         "graph_instantiate"};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         append_all(1, 4);
         const int64_t live = stub.live;
