@@ -35,7 +35,7 @@ static const struct plm_dry_kind kinds[] = {
               .max_slabs = 16384,
               .align_bytes = 4096}},
     {.name = "cuda", .layout = "cpu", .caps = CUDA_CAPS}, // the same panels
-    // Not measured: the figures of CUDA, whose virtual-memory calls and granule HIP shares.
+    // Not measured: the figures of CUDA.
     {.name = "hip", .layout = "cpu", .caps = CUDA_CAPS},
     // The simulated device's defaults: it holds what its script says, by default nothing.
     {.name = "sim",
