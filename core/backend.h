@@ -110,8 +110,8 @@ struct plm_caps {
     (UINT64_C(1) << PLM_OP_QKV | UINT64_C(1) << PLM_OP_GLU |                                       \
      UINT64_C(1) << PLM_OP_ATTENTION_SPLIT | UINT64_C(1) << PLM_OP_ATTENTION_MERGE |               \
      UINT64_C(1) << PLM_OP_ARGMAX)
-#define PLM_GPU_FEW_ROWS  8u
-#define PLM_CUDA_FEW_ROWS 64u // of CUDA and HIP, whose products of few rows use matrix instructions
+#define PLM_VULKAN_FEW_ROWS 8u
+#define PLM_CUDA_FEW_ROWS   64u // of CUDA and HIP, whose products of few rows use matrix instructions
 
 // Where a reading comes from and how far to believe it.
 enum plm_confidence {

@@ -4,17 +4,18 @@
 
 #include "backends/gpudrv/impl.h"
 
-// Ranges of rows within which the same kernels fit, and run alike: a decode alone, a few sequences
-// (whose rows share one read of the weights), as many as still go without tiles, a chunk of a
-// prompt.
-enum { ROWS_ONE, ROWS_FEW, ROWS_BATCH, ROWS_MANY };
-static const char *const range_names[] = {"one", "few", "batch", "many"};
+// Ranges of rows within which the same kernels fit, so that an index means one of them: a decode
+// alone; up to one and two m16n8 products wide (where kernels/kernels.def ends what is for few rows
+// of float and of 8-bit activations); as many as still go without tiles; a chunk of a prompt.
+static const uint32_t range_ends[] = {1, 8, 16, PLM_CUDA_FEW_ROWS, UINT32_MAX};
+static const char *const range_names[] = {"one", "few", "some", "batch", "many"};
 
 static uint64_t range_of(uint32_t rows)
 {
-    if (rows <= PLM_GPU_FEW_ROWS)
-        return rows <= 1 ? ROWS_ONE : ROWS_FEW;
-    return rows <= PLM_CUDA_FEW_ROWS ? ROWS_BATCH : ROWS_MANY;
+    uint64_t i = 0;
+    while (rows > range_ends[i])
+        i++;
+    return i;
 }
 
 // What a choice holds for.
@@ -50,8 +51,8 @@ static uint64_t key_of(enum plm_op op, const void *args)
     if (!product_of(op, args, &p))
         return 0;
     const uint64_t kind = op == PLM_OP_MATMUL ? 1 : op == PLM_OP_GLU ? 2 : 3;
-    return (uint64_t)p.n_out << 33 | (uint64_t)(p.n_in & 0x1FFFFF) << 12 |
-           (uint64_t)(p.type & 63) << 6 | (uint64_t)(p.act & 3) << 4 | range_of(p.rows) << 2 | kind;
+    return (uint64_t)p.n_out << 34 | (uint64_t)(p.n_in & 0x1FFFFF) << 13 |
+           (uint64_t)(p.type & 63) << 7 | (uint64_t)(p.act & 3) << 5 | range_of(p.rows) << 2 | kind;
 }
 
 uint32_t plm_gpu_chosen(const struct plm_choices *choices, enum plm_op op, const void *args)

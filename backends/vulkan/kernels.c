@@ -171,7 +171,7 @@ static struct plm_vk_grid coopmat_matmul(const void *args, const uint32_t *spec)
 // row already; on a GPU, from more rows on than lanes take at once.
 #define CPU_ROW(math)  TILE(math, 1, 4, 1, 16), .max_rows = 1, .frugal = true
 #define CPU_ROWS(math) TILE(math, 2, 2, 1, 16), .min_rows = 2, .frugal = true
-#define MANY(math)     TILE(math, 4, 1, 8, 128), .min_rows = PLM_GPU_FEW_ROWS + 1
+#define MANY(math)     TILE(math, 4, 1, 8, 128), .min_rows = PLM_VULKAN_FEW_ROWS + 1
 
 static const struct row table[] = {
     {PLAIN(GET_ROWS, get_rows), .typed = BY_WEIGHT},
@@ -217,7 +217,7 @@ static const struct row table[] = {
      .typed = BY_WEIGHT,
      .grid = coopmat_matmul,
      .acts = Q8_ACT,
-     .min_rows = PLM_GPU_FEW_ROWS + 1,
+     .min_rows = PLM_VULKAN_FEW_ROWS + 1,
      .subgroup = 32},
 
     {LANES(GLU, glu, "glu-dot", 4, 1), .acts = Q8_ACT, .math = DOT_MATH},
@@ -406,7 +406,7 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
 {
     memcpy(spec, row->constants, sizeof(row->constants));
     if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
-        spec[0] = power_of_two(f->rows, kernels->frugal ? FRUGAL_ROWS : PLM_GPU_FEW_ROWS);
+        spec[0] = power_of_two(f->rows, kernels->frugal ? FRUGAL_ROWS : PLM_VULKAN_FEW_ROWS);
     if (row->spec == ROWS_AND_WHOLE) {
         spec[3] = f->whole;
         if (f->whole && spec[0] > QKV_WHOLE_ROWS)
@@ -416,7 +416,7 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
         spec[1] = spec[1] * spec[0] > LANES_SUMS ? LANES_SUMS / spec[0] : spec[1];
     if (row->spec == HEADS_AND_ROWS) {
         spec[0] = power_of_two(f->group, ATTENTION_LANES);
-        spec[1] = f->rows <= PLM_GPU_FEW_ROWS ? 1 : ATTENTION_LANES / spec[0];
+        spec[1] = f->rows <= PLM_VULKAN_FEW_ROWS ? 1 : ATTENTION_LANES / spec[0];
     }
 }
 
@@ -475,13 +475,13 @@ static int each_spec(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t 
     // The needs do not tell heads' shapes: both.
     for (uint32_t whole = 0; table[i].spec == ROWS_AND_WHOLE && whole < 2; whole++) {
         f.whole = whole == 1;
-        for (f.rows = 1; f.rows <= PLM_GPU_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+        for (f.rows = 1; f.rows <= PLM_VULKAN_FEW_ROWS && r == PLM_OK; f.rows *= 2)
             r = visit_facts(kernels, &k, &f, visit, ctx);
     }
     if (table[i].spec == ROWS_AND_WHOLE)
         return r;
     if (table[i].spec != HEADS_AND_ROWS) {
-        for (; f.rows <= PLM_GPU_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+        for (; f.rows <= PLM_VULKAN_FEW_ROWS && r == PLM_OK; f.rows *= 2)
             r = visit_facts(kernels, &k, &f, visit, ctx);
         return r;
     }
@@ -490,7 +490,7 @@ static int each_spec(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t 
         if ((needs->head_groups >> f.group & 1) == 0 || (seen & heads) != 0)
             continue;
         seen |= heads;
-        for (f.rows = 1; f.rows <= 2 * PLM_GPU_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+        for (f.rows = 1; f.rows <= 2 * PLM_VULKAN_FEW_ROWS && r == PLM_OK; f.rows *= 2)
             r = visit_facts(kernels, &k, &f, visit, ctx);
     }
     return r;

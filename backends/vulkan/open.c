@@ -160,7 +160,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->max_slabs = count < MAX_SLABS ? count : MAX_SLABS;
     caps->align_bytes = ALIGN;
     caps->max_submit_ms = submit_limit(p, &dev->opts);
-    caps->few_rows = PLM_GPU_FEW_ROWS;
+    caps->few_rows = PLM_VULKAN_FEW_ROWS;
     caps->tunes = true;
 }
 

@@ -11,7 +11,7 @@ static const char *const range_names[] = {"one", "few", "many"};
 
 static uint64_t range_of(uint32_t rows)
 {
-    return rows <= 1 ? ROWS_ONE : rows <= PLM_GPU_FEW_ROWS ? ROWS_FEW : ROWS_MANY;
+    return rows <= 1 ? ROWS_ONE : rows <= PLM_VULKAN_FEW_ROWS ? ROWS_FEW : ROWS_MANY;
 }
 
 // Everything that a choice holds for, packed; 0: there is nothing to choose for this op. Sizes are

@@ -60,7 +60,7 @@ static const struct plm_dry_kind kinds[] = {
               .max_slabs = 4096,
               .align_bytes = 256,
               .prefers = PLM_GPU_PREFERS,
-              .few_rows = PLM_GPU_FEW_ROWS}},
+              .few_rows = PLM_VULKAN_FEW_ROWS}},
 };
 
 const struct plm_dry_kind *plm_dry_kind(const char *id)

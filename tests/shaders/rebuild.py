@@ -14,6 +14,8 @@ import tempfile
 
 PROJECT = """project('rebuild', 'c')
 inc_root = include_directories('.')
+python = import('python').find_installation('python3')
+embed_py = files('backends/embed.py')
 subdir('shaders')
 """
 SPV = "shaders/copy.spv"
@@ -46,6 +48,7 @@ def main():
         folder = pathlib.Path(name)
         for part in ("shaders", "kernels", "backends/vulkan"):
             shutil.copytree(root / part, folder / part)
+        shutil.copy(root / "backends/embed.py", folder / "backends")
         shutil.copy(root / "meson_options.txt", folder)
         (folder / "meson.build").write_text(PROJECT, encoding="utf-8")
         os.environ["PATH"] = f"{pathlib.Path(glslc).parent}:{os.environ['PATH']}"

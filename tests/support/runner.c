@@ -28,7 +28,7 @@ static const struct plm_caps *fused_caps(const struct plm_backend_device *dev)
     static struct plm_caps caps;
     caps = *plm_cpu_backend.caps(dev);
     caps.prefers = PLM_GPU_PREFERS;
-    caps.few_rows = PLM_GPU_FEW_ROWS;
+    caps.few_rows = PLM_VULKAN_FEW_ROWS;
     return &caps;
 }
 

@@ -80,7 +80,7 @@ static void init(bool async)
                                    .hides_slabs = true,
                                    .async = async,
                                    .prefers = PLM_GPU_PREFERS,
-                                   .few_rows = PLM_GPU_FEW_ROWS,
+                                   .few_rows = PLM_VULKAN_FEW_ROWS,
                                    .submit_ns = 1000000,
                                    .poison_token = POISON};
     plim_engine_opts_init(&opts);

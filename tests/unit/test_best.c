@@ -42,7 +42,7 @@ static plim_engine *create(uint64_t prefers, enum plm_sim_poison poison)
                                    .capacity_bytes = UINT64_C(256) << 20,
                                    .hides_slabs = true,
                                    .prefers = prefers,
-                                   .few_rows = PLM_GPU_FEW_ROWS,
+                                   .few_rows = PLM_VULKAN_FEW_ROWS,
                                    .poison = poison,
                                    .poison_token = POISON};
     plim_engine_opts_init(&o);

@@ -34,7 +34,7 @@ static void step(struct runner *r, uint32_t first, uint32_t n, float *logits)
 // Steps of one row, of the most that count as few, and of more.
 static void compare(const char *name, bool strict)
 {
-    static const uint32_t sizes[] = {5, 1, 1, PLM_GPU_FEW_ROWS, PLM_GPU_FEW_ROWS + 1, 20};
+    static const uint32_t sizes[] = {5, 1, 1, PLM_VULKAN_FEW_ROWS, PLM_VULKAN_FEW_ROWS + 1, 20};
     struct runner *apart = open_model(name, NULL, strict);
     struct runner *fused = open_model(name, runner_fused_cpu(), strict);
     const size_t bytes = sizeof(float) * runner_facts(apart)->n_vocab * ROWS;
@@ -45,7 +45,7 @@ static void compare(const char *name, bool strict)
         step(apart, first, sizes[i], a);
         step(fused, first, sizes[i], b);
         ck_assert_msg(memcmp(a, b, n) == 0, "%s differs in a step of %u rows", name, sizes[i]);
-        if (sizes[i] <= PLM_GPU_FEW_ROWS)
+        if (sizes[i] <= PLM_VULKAN_FEW_ROWS)
             ck_assert_uint_lt(runner_dispatches(fused), runner_dispatches(apart));
     }
     free(a);
