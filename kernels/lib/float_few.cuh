@@ -115,7 +115,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t R> struct plm_float_few {
         uint8_t *slots = shared + slice * ring_bytes, *slot = slots;
         plm_few_place load = {slice < blocks ? 0 : P, slice};
         fill(slots, in, load, await);
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < P * 4; i++)
             self.acc[i / 4][i % 4] = 0.0f;
         for (uint32_t p = 0; p < P; p++) {
@@ -135,7 +135,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t R> struct plm_float_few {
                 slot = slot + slot_bytes < slots + ring_bytes ? slot + slot_bytes : slots;
             }
             // The last one in at the end: registers have no index.
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t i = 0; i < P * 4; i++)
                 self.acc[i / 4][i % 4] =
                     i / 4 + 1 < P ? self.acc[(i / 4 + 1) % P][i % 4] : d[i % 4];
@@ -147,7 +147,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t R> struct plm_float_few {
     {
         const uint32_t lane = threadIdx.x % PLM_WARP, o = lane / 4, r = lane % 4 * 2;
         float *at = sums + threadIdx.x / PLM_WARP * exchange::slice + r * exchange::row + o;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < P * 4; i++)
             if (r + i % 2 < R)
                 at[i % 2 * exchange::row + i / 4 * PLM_PANEL_ROWS + i / 2 % 2 * 8] =

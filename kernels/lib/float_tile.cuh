@@ -33,10 +33,10 @@ PLM_FN void plm_tile_next(plm_tile_place &at, uint32_t blocks)
 template <uint32_t C>
 PLM_FN void plm_tile_carry(float (&waiting)[2][C][4], float *four, float (&d)[C][4], uint32_t order)
 {
-    PLM_UNROLL
+#pragma unroll
     for (uint32_t k = 0; k < 3; k++) {
         const bool first = (order >> k & 1u) == 0;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < C * 4; i++) {
             float &at =
                 k < 2 ? waiting[k % 2][i / 4][i % 4] : four[i * PLM_PRODUCT_THREADS + threadIdx.x];
@@ -129,11 +129,11 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
     PLM_FN void store_x(plm_float_b *to, const plm_tile_x &x)
     {
         const uint32_t i = threadIdx.x, r = i / 4, h = i / 2 % 2, t = i % 2 * 2;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t c = 0; c < 2; c++) {
             plm_float_b f[math::steps];
             plm_split<TYPE>(f, x.low.v + 2 * c, x.high.v + 2 * c);
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t s = 0; s < math::steps; s++)
                 to[r * slots + plm_tile_slot(r, (h * math::steps + s) * 4 + t + c)] = f[s];
         }
@@ -150,14 +150,14 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
         for (uint32_t h = 0; h < 2; h++) {
             plm_float_a w[math::steps];
             plm_float_weights<TYPE>(w, quants, none, h);
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t c = 0; c < cols; c++)
-                PLM_UNROLL
-            for (uint32_t s = 0; s < math::steps; s++) {
-                const uint32_t r = first + c * 8;
-                const uint32_t slot = plm_tile_slot(r, (h * math::steps + s) * 4 + lane % 4);
-                plm_float_mma<TYPE>(d[c], w[s], x[r * slots + slot]);
-            }
+#pragma unroll
+                for (uint32_t s = 0; s < math::steps; s++) {
+                    const uint32_t r = first + c * 8;
+                    const uint32_t slot = plm_tile_slot(r, (h * math::steps + s) * 4 + lane % 4);
+                    plm_float_mma<TYPE>(d[c], w[s], x[r * slots + slot]);
+                }
         }
     }
 
@@ -176,7 +176,7 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
         float waiting[2][cols][4];
         uint32_t stage = 0, turn = 0;
         for (uint32_t order = 0; order < PLM_SLICES; order++) {
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t i = 0; i < cols * 4; i++)
                 self.acc[i / 4][i % 4] = 0.0f;
             for (uint32_t b = plm_tile_slice(order); b < blocks; b += PLM_SLICES) {
@@ -208,7 +208,7 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
         if (warp / P != t / cols)
             return;
         float *at = sums + lane % 4 * 2 * exchange::row + warp % P * PLM_PANEL_ROWS + lane / 4;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             at[i % 2 * exchange::row + i / 2 * 8] = self.acc[t % cols][i];
     }

@@ -24,7 +24,7 @@ PLM_FN void plm_glu_store(const struct plm_glu_args &a, uint32_t row, uint32_t o
         return;
     const uint32_t lane = out % PLM_WARP;
     plm_vec4 x;
-    PLM_UNROLL
+#pragma unroll
     for (uint32_t c = 0; c < 4; c++)
         x.v[c] = plm_shuffle(y, (int)(lane % 8 * 4 + c));
     plm_q8_store(live && lane < 8, plm_q8_record(a.dst_q8, row, a.n_out, out), x);
@@ -38,7 +38,7 @@ PLM_FN void plm_glu(const struct plm_glu_args &a, uint8_t *shared)
     typedef typename S::exchange exchange;
     const uint32_t last = (a.n_out - 1) / PLM_PANEL_ROWS;
     plm_operands<4> in;
-    PLM_UNROLL
+#pragma unroll
     for (uint32_t p = 0; p < 4; p++) {
         const uint32_t panel = blockIdx.x * 2 + p % 2;
         in.panel[p] = (p < 2 ? a.weight_gate : a.weight_up) +
@@ -57,7 +57,7 @@ PLM_FN void plm_glu(const struct plm_glu_args &a, uint8_t *shared)
             __syncthreads(); // shared is read no more
         S self;
         S::walk(self, shared, in, part == 0);
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t t = 0; t < S::rounds; t++) {
             const uint32_t row = in.first + t * S::round_rows;
             if (row >= a.rows)

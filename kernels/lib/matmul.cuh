@@ -25,7 +25,7 @@ PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_
     constexpr uint32_t outs = S::panels * PLM_PANEL_ROWS;
     const uint32_t last = (a.n_out - 1) / PLM_PANEL_ROWS;
     plm_operands<S::panels> in;
-    PLM_UNROLL
+#pragma unroll
     for (uint32_t p = 0; p < S::panels; p++) {
         const uint32_t panel = group * S::panels + p;
         in.panel[p] =
@@ -43,7 +43,7 @@ PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_
             __syncthreads(); // shared is read no more
         S self;
         S::walk(self, shared, in, part == 0);
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t t = 0; t < S::rounds; t++) {
             const uint32_t row = in.first + t * S::round_rows;
             if (row >= a.rows)

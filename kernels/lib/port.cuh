@@ -8,7 +8,8 @@
 // side, and every exchange stays within 32. Blocks are one-dimensional.
 //
 // The lib's functions and constants are named plm_x and PLM_X; threadIdx, blockIdx, blockDim,
-// gridDim and __syncthreads() are used as they are.
+// gridDim and __syncthreads() are used as they are, and so is #pragma unroll: before a loop that
+// must vanish, because arrays in registers are indexed by its counter.
 #ifndef PLM_KERNELS_PORT_CUH
 #define PLM_KERNELS_PORT_CUH
 
@@ -17,7 +18,6 @@
 #define PLM_WARP 32
 
 #if defined(PLM_SIMT)
-#define PLM_UNROLL
 #define PLM_MMA_SUMS 16
 #include "simt.h"
 #elif defined(__HIP__)
@@ -31,8 +31,6 @@
 // PLM_KERNEL(name, threads, blocks, args)   head of an entry point over `const struct args &a` of at
 //     most 128 bytes, for blocks of that many threads of which at least `blocks` share a processor
 // PLM_FN                                     head of any other function
-// PLM_UNROLL                                 before a loop that must vanish, because arrays in registers are
-//     indexed by its counter
 // PLM_SHARED(type, name, n)                  an array in the block's memory, aligned to 16 bytes;
 //     holds garbage at first
 //
@@ -75,6 +73,6 @@
 // plm_bits(x), plm_float(bits)               float as bits and back
 // plm_round(x)                               to the nearest int, ties to even
 // plm_rsqrt_ieee(x)                          1 / sqrt(x), both correctly rounded
-// fmaf, fmaxf, fabsf, expf, sinpif, cospif   of the platform. No product is fused unless fmaf says so
+// fmaf, fmaxf, fabsf                         of the platform. No product is fused unless fmaf says so
 
 #endif

@@ -8,7 +8,6 @@
 
 #define PLM_KERNEL(name, threads, blocks, args)                                                    \
     extern "C" __global__ void __launch_bounds__(threads) name(const struct args a)
-#define PLM_UNROLL                 _Pragma("unroll")
 #define PLM_FN                     static __device__ __forceinline__
 #define PLM_SHARED(type, name, n) __shared__ __align__(16) type name[n]
 

@@ -129,7 +129,7 @@ template <uint32_t TYPE, uint32_t P, bool FRAGMENTS> struct plm_weight_stream {
     {
         const uint32_t lane = threadIdx.x % PLM_WARP;
         const uint64_t first = plm_panel_quant_offset<TYPE>(n_in) + slice * block::quants;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t j = 0; j < copies; j++) {
             const uint32_t c = lane + j * PLM_WARP, p = c / pieces, i = c % pieces;
             s.quants[j] = (const uint8_t *)plm_pick(panel, p) + first + i * 16;
@@ -144,7 +144,7 @@ template <uint32_t TYPE, uint32_t P, bool FRAGMENTS> struct plm_weight_stream {
     // Begin the copies of the next step.
     PLM_FN void copy_quants(plm_weight_stream &s, uint8_t *stage)
     {
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t j = 0; j < copies; j++) {
             if (P * pieces % PLM_WARP == 0 || threadIdx.x % PLM_WARP + j * PLM_WARP < P * pieces)
                 plm_copy16(stage + s.to[j], s.quants[j]);
@@ -230,10 +230,10 @@ template <uint32_t P, uint32_t R> struct plm_exchange {
     PLM_FN float sum(const float *sums, uint32_t r, uint32_t o)
     {
         float v[PLM_SLICES];
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t s = 0; s < PLM_SLICES; s++)
             v[s] = sums[s * slice + r * row + o];
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t s = 0; s < PLM_SLICES / 2; s++)
             v[s] += v[s + PLM_SLICES / 2];
         return (v[0] + v[2]) + (v[1] + v[3]);
@@ -266,7 +266,7 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
     PLM_FN void load(const M &m, typename M::weights (&w)[P], const uint8_t *stage)
     {
         typedef plm_block<M::type> block;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t p = 0; p < P; p++)
             M::load(m, w[p], stage + p * block::quants,
                     stage + weight_stream::scales_at + p * block::scales);
@@ -274,7 +274,7 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
 
     PLM_FN void clear(plm_tile_product &self)
     {
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < N * P * 4; i++)
             self.acc[i / (P * 4)][i / 4 % P][i % 4] = 0.0f;
     }
@@ -318,7 +318,7 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
         uint8_t *stage = stages, *tile = tiles, *left = tiles + (B - 1) * tile_bytes;
         for (uint32_t i = 0; i < steps; i++) {
             typename M::weights w[P];
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t t = 0; t < N; t++) {
                 if (t >= n) // no break: hipcc would leave the loop as it is
                     continue;
@@ -335,7 +335,7 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
                 plm_copy_commit();
                 typename M::acts b;
                 M::load(m, b, tile);
-                PLM_UNROLL
+#pragma unroll
                 for (uint32_t p = 0; p < P; p++)
                     M::multiply(self.acc[t][p], w[p], b);
                 left = tile;
@@ -349,7 +349,7 @@ template <class M, uint32_t P, uint32_t N, uint32_t W, uint32_t B> struct plm_ti
     {
         const uint32_t lane = threadIdx.x % PLM_WARP, o = lane / 4, r = lane % 4 * 2;
         float *at = sums + threadIdx.x / PLM_WARP * exchange::slice + r * exchange::row + o;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t p = 0; p < P; p++) {
             at[p * PLM_PANEL_ROWS] = self.acc[t][p][0];
             at[p * PLM_PANEL_ROWS + exchange::row] = self.acc[t][p][1];

@@ -100,7 +100,7 @@ template <uint32_t TYPE> struct plm_q8_math {
     {
         const uint32_t lane = threadIdx.x % PLM_WARP, g = lane / 4, t = lane % 4;
         uint32_t sc = 0;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             const plm_codes q = plm_block_codes<TYPE, true>(quants, g + 8 * h, t);
             w.a[h] = q.low;
@@ -117,7 +117,7 @@ template <uint32_t TYPE> struct plm_q8_math {
     // Row 2t + 1 is turned like row 2t, so it lies 64 bytes behind it.
     PLM_FN void load(const plm_q8_math &m, acts &x, const uint8_t *tile)
     {
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t h = 0; h < 2; h++) {
             x.b[h] = *(const uint32_t *)(tile + m.at_b[h]);
             x.d[h] = *(const float *)(tile + m.at_d + 64 * h);
@@ -128,7 +128,7 @@ template <uint32_t TYPE> struct plm_q8_math {
 
     PLM_FN void dots(int (&dot)[4], const weights &w, const acts &x)
     {
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             dot[i] = 0;
         if constexpr (halves) {
@@ -136,7 +136,7 @@ template <uint32_t TYPE> struct plm_q8_math {
             const uint32_t a0[4] = {w.a[0], w.a[1], 0, 0}, a1[4] = {0, 0, w.a[2], w.a[3]};
             plm_mma_s8(dot, a0, x.b);
             plm_mma_s8(high, a1, x.b);
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t i = 0; i < 4; i++)
                 dot[i] = (int8_t)(w.sc >> i / 2 * 16) * dot[i] +
                          (int8_t)(w.sc >> (i / 2 * 16 + 8)) * high[i];
@@ -149,7 +149,7 @@ template <uint32_t TYPE> struct plm_q8_math {
     {
         int dot[4];
         dots(dot, w, x);
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             acc[i] = fmaf((float)dot[i], w.d[i / 2] * x.d[i % 2], acc[i]);
             if constexpr (offset)
@@ -181,7 +181,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
         const uint32_t lane = threadIdx.x % PLM_PANEL_ROWS;
         const plm_scales s = plm_block_scales<TYPE>(scales, lane);
         int low = 0, high = 0;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t t = 0; t < 4; t++) {
             const plm_codes q = plm_block_codes<TYPE, false>(quants, lane, t);
             low = plm_dot4(low, q.low, x[t]);
@@ -227,7 +227,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
             plm_copy_commit();
         }
         rest += D * step;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t j = 0; j < P / 2; j++)
             self.acc[j] = 0.0f;
         stage = stages;
@@ -237,7 +237,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
             const uint8_t *record = stage + weight_stream::stage_bytes + math::lead(slice);
             const uint8_t *quants = stage + half * weight_stream::panel_bytes;
             const uint8_t *scales = stage + weight_stream::scales_at + half * block::scales;
-            PLM_UNROLL
+#pragma unroll
             for (uint32_t j = 0; j < P / 2; j++)
                 add(self.acc[j], quants + 2 * j * weight_stream::panel_bytes,
                     scales + 2 * j * block::scales, (const uint32_t *)record);
@@ -256,7 +256,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
     PLM_FN void spread(const plm_line_product &self, float *sums, uint32_t)
     {
         const uint32_t lane = threadIdx.x % PLM_WARP;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t j = 0; j < P / 2; j++)
             sums[threadIdx.x / PLM_WARP * exchange::slice + j * PLM_WARP + lane] = self.acc[j];
     }

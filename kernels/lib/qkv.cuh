@@ -81,7 +81,7 @@ template <class S> PLM_FN void plm_qkv(const struct plm_qkv_args &a, uint8_t *sh
     const bool apart = PLM_KIND(a.kinds, 2) == PLM_ROPE_NEOX && unit < dims / 32;
     const uint32_t panel[2] = {apart ? unit : 2 * unit, apart ? unit + dims / 32 : 2 * unit + 1};
     plm_operands<2> in;
-    PLM_UNROLL
+#pragma unroll
     for (uint32_t p = 0; p < 2; p++)
         in.panel[p] = h.weight + (h.head * (head_dim / PLM_PANEL_ROWS) + panel[p]) *
                                      plm_panel_bytes<S::math::type>(a.n_in);
@@ -99,7 +99,7 @@ template <class S> PLM_FN void plm_qkv(const struct plm_qkv_args &a, uint8_t *sh
     const bool neox = PLM_KIND(a.kinds, 2) == PLM_ROPE_NEOX;
     const bool high = apart ? o >= PLM_PANEL_ROWS : o % 2 != 0;
     const uint32_t pair = neox ? d - (high ? dims / 2 : 0) : d / 2;
-    PLM_UNROLL
+#pragma unroll
     for (uint32_t t = 0; t < S::rounds; t++) {
         const uint32_t row = in.first + t * S::round_rows + r;
         if (row - r >= a.rows)
@@ -139,14 +139,14 @@ PLM_FN void plm_qkv_whole(const struct plm_qkv_args &a, uint8_t *shared, float *
     float *sums = (float *)shared;
     bool await = true;
     for (uint32_t panel = begin / PLM_PANEL_ROWS; panel <= last; panel += 2) {
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t p = 0; p < 2; p++)
             in.panel[p] = h.weight + (panel + p < last ? panel + p : last) *
                                          plm_panel_bytes<S::math::type>(a.n_in);
         S self;
         S::walk(self, shared, in, await);
         await = false;
-        PLM_UNROLL
+#pragma unroll
         for (uint32_t t = 0; t < S::rounds; t++) {
             __syncthreads();
             S::spread(self, sums, t);

@@ -356,7 +356,5 @@ PLM_KERNEL(numbers, 32, 1, plm_copy_args)
     to[2] = plm_half_bits(x);
     to[3] = (uint32_t)plm_round(x);
     to[4] = plm_bits(plm_rsqrt_ieee(x));
-    to[5] = plm_bits(sinpif(x));
-    to[6] = plm_bits(cospif(x));
-    to[7] = (uint32_t)plm_dot4(5, 0x80ff7f02u, 0x7f03ff01u);
+    to[5] = (uint32_t)plm_dot4(5, 0x80ff7f02u, 0x7f03ff01u);
 }

@@ -182,16 +182,6 @@ PLM_FN float plm_rsqrt_ieee(float x)
 {
     return 1.0f / sqrtf(x);
 }
-PLM_FN float simt_sinpi(float x)
-{
-    return (float)sin(M_PI * remainder((double)x, 2.0));
-}
-PLM_FN float simt_cospi(float x)
-{
-    return (float)cos(M_PI * remainder((double)x, 2.0));
-}
-#define sinpif simt_sinpi // newer C libraries have functions of these names
-#define cospif simt_cospi
 
 // ---- waiting, exchange ----
 
