@@ -94,9 +94,15 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
     run->results_addr = core->results.addr + at;
     run->results = (const void *)((const char *)core->results.host + at);
     run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;
-    // What a device that computes nothing leaves: no wrong number, and the guard as it was.
-    memset((char *)core->results.host + at, 0, run->guard_at);
-    memset((char *)core->results.host + at + run->guard_at, GUARD_BYTE, PLM_COST_GUARD_BYTES);
+    // Results that do not come must show: every row is wrong then, and the guard is gone. But the
+    // token is one: the next step may read it before anybody looks. Where nothing is computed they
+    // are what a step without fault leaves.
+    const bool computes = !plm_device_caps(core->device)->addresses_only;
+    struct plm_argmax_record *records = (void *)((char *)core->results.host + at);
+    memset(records, 0, run->guard_at);
+    for (uint32_t i = 0; i < s->logits_rows; i++)
+        records[i].n_wrong = computes;
+    memset((char *)records + run->guard_at, computes ? 0 : GUARD_BYTE, PLM_COST_GUARD_BYTES);
 }
 
 int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret)
