@@ -106,14 +106,26 @@ class FaultTable:
     def three_losses(self, fault, place, rule):
         """Three losses in a row, by a rule that gets a tag of its own each time."""
         with self.server() as server:
-            load = Load(server, tokens=200)
+            loads = [Load(server, tokens=450)]
+
+            def struck(i):
+                # A request that was in two losses has ended: others go on in its place.
+                idle = not any(thread.is_alive() for thread in loads[-1].threads)
+                if server.metric("plimsoll:device_losses_total") > i:
+                    return True
+                if idle:
+                    loads.append(Load(server, tokens=450))
+                return False
+
             for i in range(3):
                 server.say(f"{rule} tag=loss{i}")
-                wait_until(lambda: server.metric("plimsoll:device_losses_total") > i, f"loss {i + 1}", 60)
+                wait_until(lambda: struck(i), f"loss {i + 1}", 60)
                 if i < 2:
                     wait_until(lambda: server.metric("plimsoll:device_reopened_total") > i, f"return {i + 1}", 60)
-            for result in load.texts():
-                check(isinstance(result, dict) and result["code"] == "backend_error", result)
+            for result in (result for load in loads for result in load.texts()):
+                # Of those that came last some may have been lost before they began, or come too late.
+                late = any(status in str(result) for status in ("status 500", "status 503"))
+                check(late or isinstance(result, dict) and result["code"] == "backend_error", repr(result))
             status, error = complete(server, PROMPTS[0])
             same(status, 503)
             check("three times in a row" in server.text(), server.text())
