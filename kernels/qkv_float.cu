@@ -25,15 +25,4 @@
         plm_qkv_whole<product>(a, shared, staged);                                                 \
     }
 
-LINE(bf16, BF16)
-LINE(f16, F16)
-FEW(bf16, BF16)
-FEW(f16, F16)
-FEW(f32, F32)
-FEW(q8_0, Q8_0)
-FEW(q4_0, Q4_0)
-FEW(q4_1, Q4_1)
-FEW(q4_k, Q4_K)
-FEW(q6_k, Q6_K)
-TILE(bf16, BF16)
-TILE(f16, F16)
+PLM_FLOAT_PRODUCTS(LINE, FEW, TILE)

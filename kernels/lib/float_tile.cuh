@@ -214,4 +214,20 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
     }
 };
 
+// The weights that each shape is built for: every type has the shape for few rows, and those that
+// models keep unquantised one for a row and one for prompts, too.
+#define PLM_FLOAT_PRODUCTS(LINE, FEW, TILE)                                                        \
+    LINE(bf16, BF16)                                                                               \
+    LINE(f16, F16)                                                                                 \
+    FEW(bf16, BF16)                                                                                \
+    FEW(f16, F16)                                                                                  \
+    FEW(f32, F32)                                                                                  \
+    FEW(q8_0, Q8_0)                                                                                \
+    FEW(q4_0, Q4_0)                                                                                \
+    FEW(q4_1, Q4_1)                                                                                \
+    FEW(q4_k, Q4_K)                                                                                \
+    FEW(q6_k, Q6_K)                                                                                \
+    TILE(bf16, BF16)                                                                               \
+    TILE(f16, F16)
+
 #endif
