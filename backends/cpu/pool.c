@@ -3,8 +3,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -12,6 +10,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/clock.h"
+#include "core/base/thread.h"
 
 // Longest busy wait. A sleeper takes 5 to 50 us to wake, so spinning less loses more than it saves;
 // spinning longer burns the time slice that the holder of the missing units may be waiting for.
@@ -245,24 +244,12 @@ void plm_cpu_pool_touch(struct plm_cpu_pool *pool)
 
 static bool start_threads(struct plm_cpu_pool *pool)
 {
-    pthread_attr_t attr;
-    if (pthread_attr_init(&attr) != 0)
-        return false;
-    bool ok = pthread_attr_setstacksize(&attr, STACK_BYTES) == 0;
-    // Signals are the embedder's; its own threads get them.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    ok = ok && pthread_sigmask(SIG_BLOCK, &all, &before) == 0;
-    if (ok) {
-        for (uint32_t i = 1; i < pool->n_workers && ok; i++) {
-            struct worker *w = &pool->workers[i];
-            ok = pthread_create(&w->thread, &attr, thread_main, w) == 0;
-            pool->n_threads += ok;
-        }
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool ok = true;
+    for (uint32_t i = 1; i < pool->n_workers && ok; i++) {
+        struct worker *w = &pool->workers[i];
+        ok = plm_thread_start(&w->thread, STACK_BYTES, thread_main, w);
+        pool->n_threads += ok;
     }
-    pthread_attr_destroy(&attr);
     return ok;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/checked.h"
+#include "core/base/thread.h"
 #include "core/engine/impl.h"
 
 // Freed since the last trim: below it a trim is not worth its time, and as much may stay resident.
@@ -199,7 +200,7 @@ static int start(plim_engine *engine, struct plm_error *err)
     if (r != PLM_OK)
         return plm_fail(err, r, "the monitor's thread did not start");
     if (!engine->manual) {
-        if (pthread_create(&engine->thread, NULL, drive, engine) != 0)
+        if (!plm_thread_start(&engine->thread, 0, drive, engine))
             return plm_fail(err, PLM_ERR_IO, "the engine's thread did not start");
         engine->has_thread = true;
     }

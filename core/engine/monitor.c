@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "core/base/checked.h"
+#include "core/base/thread.h"
 #include "core/engine/impl.h"
 
 // A change of foreign memory that is worth an event: a sixteenth of the margin, and what the device
@@ -86,7 +87,7 @@ int plm_monitor_start(struct plim_engine *engine)
     // A clock that is not the system's belongs to a simulation, which a thread would make random.
     if (core->opts.monitor_ms == 0 || engine->manual || core->clock != plm_clock_system())
         return PLM_OK;
-    if (pthread_create(&m->thread, NULL, monitor, engine) != 0)
+    if (!plm_thread_start(&m->thread, 0, monitor, engine))
         return PLM_ERR_IO;
     m->has_thread = true;
     return PLM_OK;

@@ -5,6 +5,7 @@
 #include "core/engine/impl.h"
 
 #include "core/base/checked.h"
+#include "core/base/thread.h"
 
 int plm_core_read(void *ctx, struct plm_stress_reading *ret)
 {
@@ -77,7 +78,7 @@ void plm_core_watch(void *ctx, bool on, int64_t *ret_peak)
         // Without a thread the loop's own readings after each pass are left. A clock that is not
         // the system's belongs to a simulation, which a thread of its own would make random.
         w->runs =
-            core->clock == plm_clock_system() && pthread_create(&w->thread, NULL, watch, core) == 0;
+            core->clock == plm_clock_system() && plm_thread_start(&w->thread, 0, watch, core);
         return;
     }
     if (w->runs) {

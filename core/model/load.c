@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams weights from the file into the arena: a few MiB of file bytes are read, re-laid straight
 // into their place, and forgotten, so a load never needs the model twice. Where the device's memory
-// is not host-visible, they are re-laid into a buffer of that size and copied in.
+// is not host-visible, they are re-laid into a buffer of that size and copied in. Matrices go
+// through stages (staging.h), several chunks at a time.
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/model/arch.h"
+#include "core/model/staging.h"
 #include "core/model/types.h"
 
-// Bytes of one read, and of what it becomes re-laid. Large enough for a disk or page-cache copy at
-// full speed, small enough that staging does not show in the plan.
-#define CHUNK_BYTES (4ull << 20)
+// Elements of a vector at most: no model has a tenth of it.
+#define VECTOR_MAX (1u << 20)
 
 // Weights start on a cache line, and on what wide loads of any device want.
 #define WEIGHT_ALIGN 256
@@ -22,8 +22,7 @@ struct loader {
     const struct plm_load_progress *progress;
     struct plm_error *err;
     uint64_t done; // file bytes
-    void *staging; // what was read
-    void *image; // what is copied in: of CHUNK_BYTES, taken with the first slab that is not visible
+    struct plm_staging *staging;
     // How weights lie, and what a slab may hold.
     const struct plm_caps *caps;
     plm_layout_fn *layout;
@@ -242,28 +241,39 @@ static int copy_in(struct loader *ld, uint64_t dst, const void *src, uint64_t by
                                   ld->caps->name, plm_strstatus(r));
 }
 
-// Reads a vector as float32; halves are widened out of staging, so dst lies elsewhere. A vector is
-// at most a buffer long: a million elements.
+// Reads a vector as float32. Halves, which take half of dst, are read to its end and widened from
+// the front on.
 static int read_vector(struct loader *ld, const struct plm_weight *w, float *dst)
 {
     const struct plm_gguf_tensor *t = w->tensor;
-    if (4ull * w->n_in > CHUNK_BYTES)
-        return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s is too long for a vector",
-                        (int)t->name.len, t->name.ptr);
     const bool plain = t->type == PLM_TYPE_F32;
-    const uint16_t *half = ld->staging;
-    int r =
-        plm_gguf_read(ld->model->gguf, t, 0, plain ? (void *)dst : ld->staging, t->bytes, ld->err);
-    for (uint32_t i = 0; r == PLM_OK && !plain && i < w->n_in; i++)
-        dst[i] = widen(t->type, half[i]);
+    const uint64_t at = 4ull * w->n_in - t->bytes;
+    int r = plm_gguf_read(ld->model->gguf, t, 0, (char *)dst + at, t->bytes, ld->err);
+    for (uint32_t i = 0; r == PLM_OK && !plain && i < w->n_in; i++) {
+        uint16_t half;
+        memcpy(&half, (const char *)dst + at + 2ull * i, sizeof(half));
+        dst[i] = widen(t->type, half);
+    }
     return r;
 }
 
 static int load_vector(struct loader *ld, const struct plm_weight *w, float *visible)
 {
-    float *dst = visible != NULL ? visible : ld->image;
-    int r = read_vector(ld, w, dst);
-    return r != PLM_OK || visible != NULL ? r : copy_in(ld, w->addr, dst, 4ull * w->n_in);
+    const struct plm_slice name = w->tensor->name;
+    if (w->n_in > VECTOR_MAX)
+        return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s is too long for a vector",
+                        (int)name.len, name.ptr);
+    if (visible != NULL)
+        return read_vector(ld, w, visible);
+    float *image = plm_malloc(ld->model->host, PLM_HOST_MODEL, 4ull * w->n_in);
+    if (image == NULL)
+        return plm_fail(ld->err, PLM_ERR_NOMEM_HOST, "no host memory to read tensor %.*s",
+                        (int)name.len, name.ptr);
+    int r = read_vector(ld, w, image);
+    if (r == PLM_OK)
+        r = copy_in(ld, w->addr, image, 4ull * w->n_in);
+    plm_free(ld->model->host, image);
+    return r;
 }
 
 static int load_turns(struct loader *ld, const struct plm_weight *w)
@@ -279,35 +289,46 @@ static int load_turns(struct loader *ld, const struct plm_weight *w)
     return r == PLM_OK ? copy_in(ld, w->addr, turns, sizeof(turns[0]) * w->n_in) : r;
 }
 
-static int load_matrix(struct loader *ld, struct plm_weight *w, const struct plm_weight_layout *lay,
-                       char *visible)
+// The oldest chunk comes into its place.
+static int take_chunk(struct loader *ld)
+{
+    struct plm_staging_chunk chunk;
+    const int r = plm_staging_take(ld->staging, &chunk, ld->err);
+    ld->done += chunk.file_bytes;
+    return r == PLM_OK ? report(ld) : r;
+}
+
+static int load_matrix(struct loader *ld, const struct plm_weight *w,
+                       const struct plm_weight_layout *lay, char *visible)
 {
     const struct plm_gguf_tensor *t = w->tensor;
     const uint64_t row_bytes = t->bytes / w->n_out;
     // Rows of a chunk: it fits into its buffer before and after.
     const uint64_t step_in = lay->row_step * row_bytes;
-    const uint64_t chunk =
-        CHUNK_BYTES / (step_in > lay->step_bytes ? step_in : lay->step_bytes) * lay->row_step;
-    if (chunk == 0)
+    const uint64_t rows =
+        PLM_STAGING_BYTES / (step_in > lay->step_bytes ? step_in : lay->step_bytes) * lay->row_step;
+    if (rows == 0)
         return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s: rows of %llu bytes are too long",
                         (int)t->name.len, t->name.ptr, (unsigned long long)row_bytes);
-    for (uint64_t first = 0; first < w->n_out; first += chunk) {
-        uint32_t rows = (uint32_t)plm_min_i64((int64_t)chunk, (int64_t)(w->n_out - first));
-        int r = plm_gguf_read(ld->model->gguf, t, first * row_bytes, ld->staging, rows * row_bytes,
-                              ld->err);
-        if (r != PLM_OK)
-            return r;
+    int r = PLM_OK;
+    for (uint64_t first = 0; r == PLM_OK && first < w->n_out; first += rows) {
+        const uint64_t n = first + rows < w->n_out ? rows : w->n_out - first;
         const uint64_t at = first / lay->row_step * lay->step_bytes;
-        plm_device_weight_pack(ld->device, t->type, w->n_in, w->n_out, (uint32_t)first, rows,
-                               ld->staging, visible != NULL ? visible + at : ld->image);
-        if (visible == NULL)
-            r = copy_in(ld, w->addr + at, ld->image,
-                        plm_div_ceil(rows, lay->row_step) * lay->step_bytes);
-        ld->done += rows * row_bytes;
-        if (r != PLM_OK || (r = report(ld)) != PLM_OK)
-            return r;
+        const struct plm_staging_chunk chunk = {.weight = w,
+                                                .first = (uint32_t)first,
+                                                .rows = (uint32_t)n,
+                                                .file_at = first * row_bytes,
+                                                .file_bytes = n * row_bytes,
+                                                .addr = w->addr + at,
+                                                .bytes = plm_div_ceil(n, lay->row_step) *
+                                                         lay->step_bytes,
+                                                .visible = visible != NULL ? visible + at : NULL};
+        if (plm_staging_is_full(ld->staging))
+            r = take_chunk(ld);
+        if (r == PLM_OK)
+            r = plm_staging_put(ld->staging, &chunk, ld->err);
     }
-    return PLM_OK;
+    return r;
 }
 
 static int load_one(void *ctx, struct plm_weight *w)
@@ -331,12 +352,6 @@ static int load_one(void *ctx, struct plm_weight *w)
     if (w == &ld->model->rope)
         return load_turns(ld, w);
     void *visible = plm_arena_host(ld->arena, w->addr);
-    if (visible == NULL && ld->image == NULL) {
-        ld->image = plm_malloc(ld->model->host, PLM_HOST_MODEL, CHUNK_BYTES);
-        if (ld->image == NULL)
-            return plm_fail(ld->err, PLM_ERR_NOMEM_HOST, "no host memory to re-lay %llu bytes",
-                            CHUNK_BYTES);
-    }
     return w->vector ? load_vector(ld, w, visible) : load_matrix(ld, w, &lay, visible);
 }
 
@@ -351,12 +366,12 @@ int plm_model_load(struct plm_model *model, struct plm_device *device, struct pl
                         .caps = plm_device_caps(device),
                         .layout = device_layout,
                         .layout_ctx = device};
-    ld.staging = plm_malloc(model->host, PLM_HOST_MODEL, CHUNK_BYTES);
+    ld.staging = plm_staging_create(model->host, model->gguf, device);
     if (ld.staging == NULL)
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a read of %llu bytes",
-                        CHUNK_BYTES);
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory to load the model");
     int r = plm_each_weight(model, load_one, &ld);
-    plm_free(model->host, ld.image);
-    plm_free(model->host, ld.staging);
+    while (r == PLM_OK && !plm_staging_is_empty(ld.staging))
+        r = take_chunk(&ld);
+    plm_staging_destroy(ld.staging);
     return r;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights come to lie the same, byte by byte, whether the host sees the device's memory or not, the
-// load takes no more host memory than its two buffers, and rope's turns follow the file.
+// load takes no more host memory than its stages' buffers, and rope's turns follow the file.
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,14 +11,16 @@
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
 #include "core/base/clock.h"
-#include "core/model/arch.h"
+#include "core/model/staging.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/runner.h"
 
 #define MIB (1ll << 20)
 
-// Buffers of one read, before and after it is re-laid, and what they are charged beside.
-#define STAGING_BYTES (2 * 4 * MIB + 2 * PLM_HOST_HEAD_BYTES)
+// Stages of chunks, each with buffers of before and after it is re-laid, and what they are charged
+// beside.
+#define STAGING_BYTES                                                                              \
+    (PLM_STAGING_STAGES * 2 * ((int64_t)PLM_STAGING_BYTES + PLM_HOST_HEAD_BYTES) + 4096)
 
 static const char *const models[] = {
     "llama-k256-q4_k_m", "llama-rope3-q8_0", "llama-tied-bf16",   "llama-tied-q4_0",

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/base/thread.h"
+
+#include <signal.h>
+
+bool plm_thread_start(pthread_t *ret, size_t stack_bytes, void *(*run)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr) != 0)
+        return false;
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    bool ok = (stack_bytes == 0 || pthread_attr_setstacksize(&attr, stack_bytes) == 0) &&
+              pthread_sigmask(SIG_BLOCK, &all, &before) == 0;
+    if (ok) {
+        ok = pthread_create(ret, &attr, run, arg) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    pthread_attr_destroy(&attr);
+    return ok;
+}
