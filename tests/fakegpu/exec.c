@@ -197,14 +197,14 @@ static bool lives(void *ctx, const struct span *span)
     return false;
 }
 
-bool fake_run_launch(struct fake_ctx *ctx, const struct fake_launch *l)
+bool fake_run_launch(struct fake_ctx *ctx, struct fake_order *order, const struct fake_launch *l)
 {
     if (!fake_object_is(l->function, FAKE_FUNCTION)) {
         rules_misuse("a kernel runs whose module is gone");
         return false;
     }
     struct judge j = {ctx, l->function->kernel->symbol};
-    if (!spans_of(l->function->kernel->op, l->args, lives, &j))
+    if (!spans_of(l->function->kernel->op, l->args, lives, &j) || !fake_order_launch(order, l))
         return false;
     struct world w;
     rules_world(&w);

@@ -168,6 +168,8 @@ bool fake_is_live(const struct fake_ctx *ctx, uint64_t address, uint64_t bytes);
 bool fake_is_pinned(const void *ptr, uint64_t bytes);
 // What a context that goes still has.
 void fake_memory_gone(struct fake_ctx *ctx);
+// ---- script.c ----
+
 // Whose bytes there are none of: a script plays the device.
 const struct null_script *fake_script(void);
 int fake_script_result(enum null_result result);
@@ -217,7 +219,8 @@ bool fake_stream_uses(const struct fake_ctx *ctx, const struct fake_module *modu
 // ---- exec.c: false: the device is lost, and stderr says why ----
 
 struct fake_order; // what of a stream may still be running (order.c)
-bool fake_run_launch(struct fake_ctx *ctx, const struct fake_launch *launch);
+bool fake_run_launch(struct fake_ctx *ctx, struct fake_order *order,
+                     const struct fake_launch *launch);
 // Room for worker threads and the like, with the first context.
 bool fake_exec_start(void);
 
@@ -227,7 +230,8 @@ struct fake_order *fake_order_new(void);
 void fake_order_free(struct fake_order *order);
 // Everything before has ended.
 void fake_order_clear(struct fake_order *order);
-// One more launch: whether it may run while something does that it must come after.
+// One more launch, whose memory is all there: false where something may still be running that it
+// must come after.
 bool fake_order_launch(struct fake_order *order, const struct fake_launch *launch);
 
 #endif

@@ -46,40 +46,6 @@ static uint32_t n_ranges, cap_ranges;
 static uint64_t used[DEVICES]; // by the program and the driver
 static uint64_t stale_free;
 static bool has_stale;
-static const struct null_script *script;
-
-const struct null_script *fake_script(void)
-{
-    return script;
-}
-
-int fake_script_result(enum null_result result)
-{
-    switch (result) {
-    case NULL_OK: return FAKE_OK;
-    case NULL_LOST: return FAKE_ILLEGAL_ADDRESS;
-    case NULL_NOT_YET: return FAKE_NOT_READY;
-    default: return FAKE_OOM;
-    }
-}
-
-int fake_script_lost(struct fake_ctx *ctx, enum null_result result)
-{
-    const struct fault fault = {.result = fake_script_result(result)};
-    if (fault.result == FAKE_ILLEGAL_ADDRESS)
-        fake_lose(ctx, &fault);
-    return fault.result;
-}
-
-void plm_fake_gpu_null(const struct null_script *to)
-{
-    fake_lock();
-    for (void *ctx; (ctx = fake_object_next(NULL, FAKE_CTX, NULL)) != NULL;)
-        fake_ctx_destroy(ctx);
-    fake_front.forget();
-    script = to;
-    fake_unlock();
-}
 
 // ---- the table ----
 
@@ -135,7 +101,7 @@ static bool covered(const struct fake_ctx *ctx, uint64_t address, uint64_t bytes
 
 bool fake_is_live(const struct fake_ctx *ctx, uint64_t address, uint64_t bytes)
 {
-    return script != NULL || covered(ctx, address, bytes, false);
+    return fake_script() != NULL || covered(ctx, address, bytes, false);
 }
 
 bool fake_is_pinned(const void *ptr, uint64_t bytes)
@@ -176,7 +142,7 @@ int fake_driver_bytes(struct fake_ctx *ctx, int64_t bytes)
     const uint64_t now = ctx->driver_bytes + (uint64_t)bytes;
     const int64_t more =
         (int64_t)round_up(now, w.granularity) - (int64_t)round_up(ctx->driver_bytes, w.granularity);
-    const int r = script != NULL ? FAKE_OK : account_device(ctx->device, more);
+    const int r = fake_script() != NULL ? FAKE_OK : account_device(ctx->device, more);
     if (r == FAKE_OK) {
         ctx->driver_bytes = now;
         account_add(ACCOUNT_driver_bytes, bytes);
@@ -195,6 +161,7 @@ static uint64_t room(int device, const struct world *w)
 // Asks for no lock that is held while kernels run.
 int fake_mem_info(uint64_t *ret_free, uint64_t *ret_total)
 {
+    const struct null_script *script = fake_script();
     struct fake_ctx *ctx;
     struct world w;
     struct fault fault;
@@ -301,6 +268,7 @@ static int back_with_pages(struct range *range)
 
 int fake_alloc(uint64_t bytes, uint64_t *ret)
 {
+    const struct null_script *script = fake_script();
     struct fake_ctx *ctx;
     struct world w;
     int r = fake_begin(&ctx, PLACE_ALLOC, bytes);
@@ -329,6 +297,7 @@ int fake_alloc(uint64_t bytes, uint64_t *ret)
 
 static void drop_device(const struct range *range, int device)
 {
+    const struct null_script *script = fake_script();
     if (script != NULL) {
         script->free(script->ctx, range->own);
     } else {
@@ -474,6 +443,7 @@ int fake_reserve_free(uint64_t address, uint64_t bytes)
 
 int fake_create(int device, uint64_t bytes, uint64_t *ret_handle)
 {
+    const struct null_script *script = fake_script();
     struct fake_ctx *ctx;
     int r = fake_begin(&ctx, PLACE_CREATE, bytes);
     if (r != FAKE_OK)
@@ -499,6 +469,7 @@ int fake_create(int device, uint64_t bytes, uint64_t *ret_handle)
 
 static void drop_memory(struct memory *memory)
 {
+    const struct null_script *script = fake_script();
     if (script != NULL)
         script->free(script->ctx, memory->own);
     else
@@ -554,7 +525,7 @@ int fake_access(uint64_t address, uint64_t bytes)
         return r;
     if (!find_range(address, RANGE_MAPPED, false, &range) || range.bytes != bytes)
         return FAKE_INVALID;
-    return script != NULL || lay_poison(address, bytes) ? FAKE_OK : FAKE_OOM;
+    return fake_script() != NULL || lay_poison(address, bytes) ? FAKE_OK : FAKE_OOM;
 }
 
 // Waits for nothing: what still runs there loses the device. Where it hangs, that is what is

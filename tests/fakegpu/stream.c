@@ -57,8 +57,9 @@ static struct item *push(struct fake_stream *s, enum item_kind kind)
     return item;
 }
 
-static bool run_copy(struct fake_ctx *ctx, const struct item *item)
+static bool run_copy(struct fake_stream *s, const struct item *item)
 {
+    const struct fake_ctx *ctx = s->object.ctx;
     const bool in = item->kind == ITEM_COPY_IN;
     const void *device = in ? item->copy.to : item->copy.from;
     const void *host = in ? item->copy.from : item->copy.to;
@@ -68,17 +69,17 @@ static bool run_copy(struct fake_ctx *ctx, const struct item *item)
                      (unsigned long long)item->copy.bytes);
         return false;
     }
+    fake_order_clear(s->order); // it waits for all before it
     memcpy(item->copy.to, item->copy.from, item->copy.bytes);
     return true;
 }
 
 static bool run_item(struct fake_stream *s, const struct item *item)
 {
-    struct fake_ctx *ctx = s->object.ctx;
     switch (item->kind) {
     case ITEM_COPY_IN:
-    case ITEM_COPY_OUT: return run_copy(ctx, item);
-    case ITEM_LAUNCH: return fake_run_launch(ctx, &item->launch);
+    case ITEM_COPY_OUT: return run_copy(s, item);
+    case ITEM_LAUNCH: return fake_run_launch(s->object.ctx, s->order, &item->launch);
     case ITEM_EVENT: item->event.event->reached = item->event.number; return true;
     default: return true;
     }
@@ -320,7 +321,6 @@ int fake_copy(struct fake_stream *s, void *to, const void *from, uint64_t bytes,
     item->copy.to = to;
     item->copy.from = from;
     item->copy.bytes = bytes;
-    fake_order_clear(s->order);
     return appended(s);
 }
 
@@ -348,8 +348,6 @@ static int push_launch(struct fake_stream *s, const struct fake_launch *launch)
 {
     if (fake_script() != NULL)
         return push_list(s);
-    if (!fake_order_launch(s->order, launch))
-        return FAKE_LAUNCH_FAILED;
     struct item *item = push(s, ITEM_LAUNCH);
     if (item == NULL)
         return FAKE_OOM;

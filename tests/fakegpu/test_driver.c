@@ -8,6 +8,7 @@
 
 #include "backends/cuda/api.h"
 #include "backends/gpudrv/images.h"
+#include "backends/gpudrv/kernels.h"
 #include "control.h"
 #include "kernels/abi.h"
 
@@ -86,8 +87,8 @@ static plm_cu_ptr alloc(uint64_t bytes)
     return ptr;
 }
 
-static plm_cu_result launch(const struct plm_add_args *args, uint32_t grid, size_t bytes,
-                            bool early)
+static plm_cu_result launch_of(plm_cu_function function, const void *args, uint32_t grid,
+                               size_t bytes, bool early)
 {
     void *extra[] = {PLM_CU_EXTRA_POINTER, (void *)(uintptr_t)args, PLM_CU_EXTRA_SIZE, &bytes,
                      PLM_CU_EXTRA_END};
@@ -98,7 +99,13 @@ static plm_cu_result launch(const struct plm_add_args *args, uint32_t grid, size
                                          .stream = stream,
                                          .attributes = &attribute,
                                          .n_attributes = early};
-    return cuLaunchKernelEx(&config, add, NULL, extra);
+    return cuLaunchKernelEx(&config, function, NULL, extra);
+}
+
+static plm_cu_result launch(const struct plm_add_args *args, uint32_t grid, size_t bytes,
+                            bool early)
+{
+    return launch_of(add, args, grid, bytes, early);
 }
 
 static plm_cu_result launch_add(plm_cu_ptr a, plm_cu_ptr b, plm_cu_ptr dst, bool early)
@@ -310,11 +317,13 @@ START_TEST(early_launches_need_kernels_that_wait)
     rules("unawaited plm_add");
     OK(cuModuleGetFunction(&add, module, "plm_add"));
     OK(launch_add(a, a, b, false));
-    OK(launch_add(a, a, c, true)); // touches nothing that is written
-    ck_assert_uint_eq(launch_add(b, b, a, true), PLM_CU_LAUNCH_FAILED);
-    ck_assert_uint_eq(count("misuses"), 1);
+    OK(launch_add(a, a, c, true));  // touches nothing that is written
     OK(launch_add(b, b, a, false)); // begins when all has ended
     OK(finish());
+    ck_assert_uint_eq(count("misuses"), 0);
+    OK(launch_add(a, a, b, false));
+    OK(launch_add(b, b, c, true));
+    ck_assert_uint_eq(finish(), PLM_CU_ILLEGAL_ADDRESS);
     ck_assert_uint_eq(count("misuses"), 1);
 }
 END_TEST
@@ -326,14 +335,49 @@ START_TEST(a_kernel_that_waits_does_not_wait_for_two)
     ck_assert(add != NULL);
     rules("");
     OK(cuModuleGetFunction(&waits, module, "plm_add"));
-    const plm_cu_function does_not = add;
     const plm_cu_ptr a = alloc(4 * N), b = alloc(4 * N), c = alloc(4 * N);
     OK(launch_add(a, a, b, false));
     OK(launch_add(a, a, c, true)); // neither does it wait for the first one
     add = waits;
-    ck_assert_uint_eq(launch_add(b, b, a, true), PLM_CU_LAUNCH_FAILED);
+    OK(launch_add(b, b, a, true));
+    ck_assert_uint_eq(finish(), PLM_CU_ILLEGAL_ADDRESS);
     ck_assert_uint_eq(count("misuses"), 1);
-    add = does_not;
+}
+END_TEST
+
+// A block of the KV cache is written through the address that stands in an array of slots.
+START_TEST(what_is_reached_through_memory_is_ordered_too)
+{
+    plm_cu_module kv_module;
+    plm_cu_function kv_write;
+    begin("unawaited plm_add");
+    OK(cuModuleLoadData(&kv_module, image("kv_write")));
+    OK(cuModuleGetFunction(&kv_write, kv_module, "plm_kv_write"));
+    const plm_cu_ptr block = alloc(2 * PLM_KV_BLOCK_TOKENS * N * 4), row = alloc(4 * N);
+    const plm_cu_ptr slots = alloc(8), pos = alloc(4);
+    const struct plm_kv_write_args args = {.k = row,
+                                           .v = row,
+                                           .slots = slots,
+                                           .pos = pos,
+                                           .rows = 1,
+                                           .ld_k = N,
+                                           .ld_v = N,
+                                           .kv_heads = 1,
+                                           .head_dim = N,
+                                           .kv_type = PLM_TYPE_F32};
+    const uint32_t grid = (uint32_t)plm_gpu_kernel_named("plm_kv_write")->grid(&args).x;
+    memcpy(host, &block, sizeof(block));
+    memset(host + 2, 0, sizeof(*host));
+    OK(cuMemcpyHtoDAsync_v2(slots, host, 8, stream));
+    OK(cuMemcpyHtoDAsync_v2(pos, host + 2, 4, stream));
+    OK(launch_of(kv_write, &args, grid, sizeof(args), true));
+    OK(launch_add(row, row, block, false)); // begins when it has ended
+    OK(launch_of(kv_write, &args, grid, sizeof(args), true));
+    OK(finish());
+    ck_assert_uint_eq(count("misuses"), 0);
+    OK(launch_add(block, block, row, true)); // does not wait
+    ck_assert_uint_eq(finish(), PLM_CU_ILLEGAL_ADDRESS);
+    ck_assert_uint_eq(count("misuses"), 1);
 }
 END_TEST
 
@@ -442,6 +486,7 @@ int main(void)
     tcase_add_test(tcase, misuses_are_punished);
     tcase_add_test(tcase, early_launches_need_kernels_that_wait);
     tcase_add_test(tcase, a_kernel_that_waits_does_not_wait_for_two);
+    tcase_add_test(tcase, what_is_reached_through_memory_is_ordered_too);
     tcase_add_test(tcase, faults_strike_where_rules_say);
     tcase_add_test(tcase, a_launch_hangs_and_ends);
     tcase_add_test(tcase, images_are_looked_into);
