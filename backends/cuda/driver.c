@@ -22,8 +22,12 @@ static plm_gpu_r context_create(struct plm_gpu_library *lib, uint32_t card, void
         r = R(lib, CtxCreate(&context, PLM_CU_CTX_BLOCKING_SYNC, device));
     if (r != PLM_GPU_OK)
         return r;
-    *ret = context;
-    return R(lib, CtxPopCurrent(&popped));
+    r = R(lib, CtxPopCurrent(&popped));
+    if (r == PLM_GPU_OK)
+        *ret = context;
+    else
+        lib->cu.CtxDestroy(context);
+    return r;
 }
 
 static void context_destroy(struct plm_gpu_library *lib, void *context, bool lost)
@@ -113,13 +117,17 @@ static plm_gpu_r map(struct plm_gpu_library *lib, uint32_t card, uint64_t bytes,
     return r;
 }
 
-// All three whatever the first says: what is left out would never be back.
-static plm_gpu_r unmap(struct plm_gpu_library *lib, const struct plm_gpu_mapping *m)
+static plm_gpu_r unmap(struct plm_gpu_library *lib, struct plm_gpu_mapping *m)
 {
-    const plm_gpu_r unmapped = R(lib, MemUnmap(m->addr, m->bytes));
-    const plm_gpu_r released = R(lib, MemRelease(m->memory));
-    const plm_gpu_r freed = R(lib, MemAddressFree(m->addr, m->bytes));
-    return unmapped != PLM_GPU_OK ? unmapped : released != PLM_GPU_OK ? released : freed;
+    plm_gpu_r r = m->unmapped ? PLM_GPU_OK : R(lib, MemUnmap(m->addr, m->bytes));
+    m->unmapped = r == PLM_GPU_OK;
+    if (r == PLM_GPU_OK && m->memory != 0)
+        r = R(lib, MemRelease(m->memory));
+    if (r == PLM_GPU_OK) {
+        m->memory = 0;
+        r = R(lib, MemAddressFree(m->addr, m->bytes));
+    }
+    return r;
 }
 
 static plm_gpu_r host_alloc(struct plm_gpu_library *lib, uint64_t bytes, void **ret,

@@ -99,15 +99,25 @@ int plm_gpu_advance(struct plm_backend_device *dev)
     return rc;
 }
 
-int plm_gpu_finish(struct plm_backend_device *dev, void *event)
+// What a wait of FINISH_NS came to.
+static int finished(struct plm_backend_device *dev, int rc)
 {
-    int rc = plm_gpu_wait_event(dev, event, FINISH_NS);
     if (rc != PLM_ERR_TIMEOUT)
         return rc;
     plm_logf(dev->log, PLM_LOG_ERROR, "%s: %s did not end its work in 10 s", dev->driver->name,
              dev->card.name);
     atomic_store(&dev->lost, true);
     return PLM_ERR_LOST;
+}
+
+int plm_gpu_finish(struct plm_backend_device *dev, void *event)
+{
+    return finished(dev, plm_gpu_wait_event(dev, event, FINISH_NS));
+}
+
+int plm_gpu_finish_value(struct plm_backend_device *dev, uint64_t value)
+{
+    return finished(dev, plm_gpu_wait_value(dev, value, FINISH_NS));
 }
 
 int plm_gpu_settle(struct plm_backend_device *dev)

@@ -52,6 +52,7 @@ struct plm_gpu_card {
 // Memory mapped into a reservation of addresses.
 struct plm_gpu_mapping {
     uint64_t addr, bytes, memory;
+    bool unmapped; // how far unmap came: then memory becomes 0, and the addresses go last
 };
 
 // One launch: the argument is one struct by value.
@@ -100,12 +101,12 @@ struct plm_gpu_driver {
     plm_gpu_r (*memory_info)(struct plm_gpu_library *lib, uint64_t *ret_free, uint64_t *ret_total);
     plm_gpu_r (*memory_alloc)(struct plm_gpu_library *lib, uint64_t bytes, uint64_t *ret_addr);
     plm_gpu_r (*memory_free)(struct plm_gpu_library *lib, uint64_t addr);
-    // Where card.virtual_memory, else NULL. bytes: whole steps of granularity. On failure nothing
-    // is left.
+    // Where card.virtual_memory, else NULL. bytes: whole steps of granularity. On failure of map
+    // nothing is left; where unmap failed it can be called again, in any context, and goes on.
     plm_gpu_r (*map_granularity)(struct plm_gpu_library *lib, uint32_t card, uint64_t *ret);
     plm_gpu_r (*map)(struct plm_gpu_library *lib, uint32_t card, uint64_t bytes,
                      struct plm_gpu_mapping *ret);
-    plm_gpu_r (*unmap)(struct plm_gpu_library *lib, const struct plm_gpu_mapping *mapping);
+    plm_gpu_r (*unmap)(struct plm_gpu_library *lib, struct plm_gpu_mapping *mapping);
     // Host memory that the device reads at *ret_addr.
     plm_gpu_r (*host_alloc)(struct plm_gpu_library *lib, uint64_t bytes, void **ret,
                             uint64_t *ret_addr);

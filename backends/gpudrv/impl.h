@@ -119,6 +119,7 @@ struct plm_backend_device {
     atomic_bool lost;
     struct plm_hostmem machine; // where unified
     struct plm_gpu_slabs slabs;
+    struct plm_gpu_slab *left; // freed after a loss: their mapped memory is still taken
     struct plm_choices choices;
     struct plm_gpu_staging *staging;
     struct plm_gpu_modules *modules;
@@ -143,6 +144,7 @@ int plm_gpu_wait_value(struct plm_backend_device *dev, uint64_t value, int64_t t
 // Waits for the event with the longest time that anything takes: a device that does not end it is
 // lost.
 int plm_gpu_finish(struct plm_backend_device *dev, void *event);
+int plm_gpu_finish_value(struct plm_backend_device *dev, uint64_t value);
 // Waits so for all that was given to the stream.
 int plm_gpu_settle(struct plm_backend_device *dev);
 
@@ -172,6 +174,8 @@ int plm_gpu_staging_out(struct plm_backend_device *dev, void *dst, uint64_t src,
 int plm_gpu_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
                   void *import_ptr, struct plm_slab *ret);
 void plm_gpu_free(struct plm_backend_device *dev, struct plm_slab *slab);
+// Gives back what was mapped when the device was lost, once its context is gone.
+void plm_gpu_unmap_left(struct plm_backend_device *dev);
 int plm_gpu_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
 int plm_gpu_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
 

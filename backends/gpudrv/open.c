@@ -156,7 +156,7 @@ int plm_gpu_open(const struct plm_gpu_driver *driver, const struct plm_device_op
     return PLM_OK;
 }
 
-// Of a lost device only what lies on the host is freed by hand: the rest goes with its context.
+// Of a lost device, too: what its driver does not take back then goes with the context.
 static void destroy_parts(struct plm_backend_device *dev)
 {
     const struct plm_gpu_driver *driver = dev->driver;
@@ -189,6 +189,7 @@ void plm_gpu_close(struct plm_backend_device *dev)
             plm_gpu_leave(dev, before);
         dev->driver->context_destroy(dev->lib, dev->context, atomic_load(&dev->lost));
     }
+    plm_gpu_unmap_left(dev);
     plm_free(dev->host, dev->slabs.at);
     dev->driver->unload(dev->host, dev->lib);
     plm_free(dev->host, dev);

@@ -12,6 +12,7 @@ struct plm_gpu_slab {
     enum plm_slab_kind kind;
     struct plm_gpu_mapping mapping; // where mapping.bytes > 0
     uint64_t copied; // value of the timeline by which the last copy into it is done; 0: none
+    struct plm_gpu_slab *next; // in dev->left
 };
 
 // Index of the first slab that starts above addr.
@@ -102,7 +103,7 @@ static int take(struct plm_backend_device *dev, uint64_t bytes, void *import_ptr
     return take_device(dev, slab->kind, bytes, slab);
 }
 
-static plm_gpu_r give_back(struct plm_backend_device *dev, const struct plm_gpu_slab *slab)
+static plm_gpu_r give_back(struct plm_backend_device *dev, struct plm_gpu_slab *slab)
 {
     if (slab->mapping.bytes > 0)
         return dev->driver->unmap(dev->lib, &slab->mapping);
@@ -150,8 +151,8 @@ static void await_users(struct plm_backend_device *dev, const struct plm_gpu_sla
 {
     if (slab->mapping.bytes == 0 || slab->copied > dev->value)
         plm_gpu_settle(dev);
-    else if (slab->copied > 0 && plm_gpu_wait_value(dev, slab->copied, -1) != PLM_OK)
-        plm_gpu_status(dev, PLM_GPU_LOST);
+    else if (slab->copied > 0)
+        plm_gpu_finish_value(dev, slab->copied);
 }
 
 void plm_gpu_free(struct plm_backend_device *dev, struct plm_slab *slab)
@@ -161,16 +162,45 @@ void plm_gpu_free(struct plm_backend_device *dev, struct plm_slab *slab)
     const size_t above = slab_above(slabs, own->addr);
     memmove(&slabs->at[above - 1], &slabs->at[above], (slabs->n - above) * sizeof(slabs->at[0]));
     slabs->n--;
+    plm_gpu_r r = PLM_GPU_LOST;
     uint64_t before;
     if (plm_gpu_enter(dev, &before) == PLM_OK) {
         await_users(dev, own);
-        plm_gpu_status(dev, give_back(dev, own));
+        r = give_back(dev, own);
+        plm_gpu_status(dev, r);
         plm_gpu_leave(dev, before);
-    } else if (own->mapping.bytes > 0) {
-        // What a lost device held goes with its context, but for mapped memory, which has none.
-        dev->driver->unmap(dev->lib, &own->mapping);
     }
-    plm_free(dev->host, own);
+    if (r == PLM_GPU_OK || own->mapping.bytes == 0) {
+        plm_free(dev->host, own);
+        return;
+    }
+    // What a lost device held goes with its context, but for mapped memory, which has none.
+    own->next = dev->left;
+    dev->left = own;
+}
+
+// As long as a lost context is there every call may give its error, and without any context they
+// may give one of their own. So it takes a new one, where there is one to be had.
+void plm_gpu_unmap_left(struct plm_backend_device *dev)
+{
+    const struct plm_gpu_driver *driver = dev->driver;
+    void *context = NULL;
+    uint64_t before;
+    if (dev->left == NULL)
+        return;
+    if (driver->context_create(dev->lib, dev->ordinal, &context) != PLM_GPU_OK)
+        context = NULL;
+    const bool entered = context != NULL && driver->enter(dev->lib, context, &before) == PLM_GPU_OK;
+    while (dev->left != NULL) {
+        struct plm_gpu_slab *own = dev->left;
+        dev->left = own->next;
+        driver->unmap(dev->lib, &own->mapping);
+        plm_free(dev->host, own);
+    }
+    if (entered)
+        driver->leave(dev->lib, before);
+    if (context != NULL)
+        driver->context_destroy(dev->lib, context, false);
 }
 
 // ---- copies ----

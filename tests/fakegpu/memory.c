@@ -427,10 +427,23 @@ int fake_reserve(uint64_t bytes, uint64_t *ret)
     return FAKE_OK;
 }
 
+// Mapped memory belongs to no context, and its release needs none. But as long as a lost one is
+// there, every call gives its error.
+static int any_lost(void)
+{
+    for (struct fake_ctx *c = NULL; (c = fake_object_next(NULL, FAKE_CTX, c)) != NULL;)
+        if (c->lost != 0)
+            return c->lost;
+    return FAKE_OK;
+}
+
 int fake_reserve_free(uint64_t address, uint64_t bytes)
 {
     struct range range;
     struct range mapped;
+    const int r = any_lost();
+    if (r != FAKE_OK)
+        return r;
     if (find_range(address, RANGE_MAPPED, false, &mapped) ||
         !find_range(address, RANGE_RESERVED, true, &range) || range.bytes != bytes) {
         rules_misuse("addresses are given back that are not reserved, or still mapped");
@@ -478,10 +491,12 @@ static void drop_memory(struct memory *memory)
     fake_object_free(memory);
 }
 
-// Works without a context, and on a lost device.
 int fake_release(uint64_t handle)
 {
     struct memory *memory = (struct memory *)(uintptr_t)handle;
+    const int r = any_lost();
+    if (r != FAKE_OK)
+        return r;
     if (!fake_object_is(memory, FAKE_MEMORY) || memory->released) {
         rules_misuse("memory is released that is not there");
         return FAKE_INVALID;
@@ -535,7 +550,10 @@ int fake_unmap(uint64_t address, uint64_t bytes)
     struct range range;
     struct fake_ctx *ctx;
     const struct fault given_up = {.result = FAKE_LAUNCH_TIMEOUT};
-    if (fake_front.current(&ctx) == FAKE_OK && ctx->lost == 0 && fake_hangs(ctx))
+    const int r = any_lost();
+    if (r != FAKE_OK)
+        return r;
+    if (fake_front.current(&ctx) == FAKE_OK && fake_hangs(ctx))
         fake_lose(ctx, &given_up);
     if (!find_range(address, RANGE_MAPPED, false, &range) || range.bytes != bytes) {
         rules_misuse("an unmap of addresses that are not mapped");

@@ -43,6 +43,7 @@ struct event {
 static struct op *ops; // the stream's, OPS of them
 static uint64_t n_ops, ran;
 static struct graph *capturing;
+static bool lost; // a call has said so since the last context was destroyed
 
 // Where map keeps what it gave.
 struct block {
@@ -55,6 +56,7 @@ void stub_reset(void)
     ops = calloc(OPS, sizeof(*ops));
     n_ops = ran = 0;
     capturing = NULL;
+    lost = false;
     stub = (struct stub){.n_cards = 1, .capacity = 1u << 30, .map_granularity = 2u << 20};
     stub.cards[0] = (struct plm_gpu_card){.name = "Stub 90",
                                           .uuid = "6d657361-3232-2e33-2e36-000000000000",
@@ -73,6 +75,7 @@ static plm_gpu_r called(const char *name)
         return PLM_GPU_OK;
     stub.calls++;
     const bool fails = stub.calls >= stub.fail_nth && stub.calls - stub.fail_nth < stub.fail_times;
+    lost = lost || (fails && (stub.fail_with == PLM_GPU_LOST || stub.fail_with == PLM_GPU_UNKNOWN));
     return fails ? stub.fail_with : PLM_GPU_OK;
 }
 
@@ -175,12 +178,13 @@ static plm_gpu_r context_create(struct plm_gpu_library *lib, uint32_t card, void
     return PLM_GPU_OK;
 }
 
-static void context_destroy(struct plm_gpu_library *lib, void *context, bool lost)
+static void context_destroy(struct plm_gpu_library *lib, void *context, bool is_lost)
 {
     (void)lib;
-    (void)lost;
+    (void)is_lost;
     ck_assert_int_eq(depth, 0);
     n_ops = ran = 0;
+    lost = false;
     for (int i = 0; i < OWNED; i++) {
         if (owned[i] != NULL)
             give(owned[i]);
@@ -272,10 +276,12 @@ static plm_gpu_r map(struct plm_gpu_library *lib, uint32_t card, uint64_t bytes,
     return r;
 }
 
-static plm_gpu_r unmap(struct plm_gpu_library *lib, const struct plm_gpu_mapping *m)
+static plm_gpu_r unmap(struct plm_gpu_library *lib, struct plm_gpu_mapping *m)
 {
     (void)lib;
     CALLED;
+    if (lost || depth == 0)
+        return PLM_GPU_LOST;
     char *p = (char *)(uintptr_t)m->addr - 256;
     stub.device_bytes -= m->bytes;
     stub.maps--;

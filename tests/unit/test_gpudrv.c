@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host code that CUDA and HIP share, on a driver of the test's own (gpu_stub.h).
 #include <check.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -794,9 +795,9 @@ START_TEST(a_lost_device_is_lost_until_it_is_opened_again)
         ck_assert_ptr_eq(strstr(log_text, "is lost"), strstr(log_text, "is lost: STUB_ERROR"));
         plm_gpu_free(dev, &a);
         plm_gpu_free(dev, &b);
-        ck_assert_int_eq(stub.maps, 0); // its memory has no context to go with
         plm_gpu_free(dev, &c);
         plm_gpu_close(dev);
+        ck_assert_int_eq(stub.maps, 0); // its memory has no context to go with
         ck_assert_int_eq(stub.live, 0);
         ck_assert_int_eq(try_open(&err), PLM_OK);
         warm_up();
@@ -841,6 +842,104 @@ START_TEST(every_call_that_tells_of_a_loss_is_heard)
 }
 END_TEST
 
+// A slab freed by who is the first to hear of the loss.
+START_TEST(mapped_memory_of_a_lost_device_is_given_back_with_its_context)
+{
+    open_device();
+    struct plm_slab slab = take(PLM_SLAB_ELASTIC, MIB), other = take(PLM_SLAB_ELASTIC, MIB);
+    lose("unmap", PLM_GPU_LOST);
+    plm_gpu_free(dev, &slab);
+    stub.fail_nth = 0;
+    ck_assert_int_eq(plm_gpu_device_status(dev), PLM_ERR_LOST);
+    plm_gpu_free(dev, &other);
+    ck_assert_int_eq(stub.maps, 2);
+    end();
+    ck_assert_int_eq(stub.maps, 0);
+    ck_assert_uint_eq(stub.device_bytes, 0);
+}
+END_TEST
+
+// ---- any call ----
+
+static struct plm_slab slabs[3];
+
+// What a start does, and a step. Stores where it ended.
+static int live(struct plm_error *err, const char **ret_where)
+{
+    static char bytes[3 << 20];
+    struct plm_mem_info info;
+    uint64_t value, released;
+    int rc = (*ret_where = "open", try_open(err));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "warm_up", plm_gpu_warm_up(dev, &no_weights, err));
+    err->msg[0] = rc == PLM_OK ? '\0' : err->msg[0];
+    for (int kind = PLM_SLAB_DEVICE; kind <= PLM_SLAB_PINNED && rc == PLM_OK; kind++)
+        rc = (*ret_where = "alloc",
+              plm_gpu_alloc(dev, (enum plm_slab_kind)kind, MIB, NULL, &slabs[kind]));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "copy_in", plm_gpu_copy_in(dev, slabs[0].addr, bytes, MIB));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "empty_cache", plm_gpu_empty_cache(dev, &released, &info));
+    for (uint32_t i = 0; i < 3 && rc == PLM_OK; i++)
+        rc = (*ret_where = "launch", append_add(i));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "capture", plm_gpu_capture(dev));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "submit", plm_gpu_submit(dev, &value));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "wait", plm_gpu_wait(dev, value, WAIT_NS));
+    if (rc == PLM_OK)
+        rc = (*ret_where = "copy_out", plm_gpu_copy_out(dev, bytes, slabs[0].addr, MIB));
+    return rc;
+}
+
+static void free_all(void)
+{
+    for (int kind = PLM_SLAB_DEVICE; kind <= PLM_SLAB_PINNED; kind++)
+        if (slabs[kind].bytes > 0)
+            plm_gpu_free(dev, &slabs[kind]);
+    memset(slabs, 0, sizeof(slabs));
+}
+
+// The nth call of the driver fails, and `times` after it. False: there are not so many.
+static bool fail_call(uint64_t nth, uint64_t times, plm_gpu_r how)
+{
+    struct plm_error err = {0};
+    const char *where;
+    begin();
+    stub.fail_nth = nth;
+    stub.fail_times = times;
+    stub.fail_with = how;
+    const int rc = live(&err, &where);
+    const bool any = stub.calls >= nth;
+    const bool start = strcmp(where, "open") == 0 || strcmp(where, "warm_up") == 0;
+    ck_assert_msg(!any || rc == PLM_OK || !start || err.msg[0] != '\0', "%s: call %u: no message",
+                  where, (unsigned)nth);
+    ck_assert_msg(any || rc == PLM_OK, "%s: %s", where, err.msg);
+    if (nth % 2 != 0) // what was wrong is so still when memory is given back, or is not
+        stub.fail_nth = 0;
+    free_all();
+    stub.fail_nth = 0;
+    end();
+    return any;
+}
+
+// Every call up to the warm-up, which repeats its own, and then every seventh.
+static void fail_calls(uint64_t times, plm_gpu_r how)
+{
+    for (uint64_t nth = 1; fail_call(nth, times, how); nth += nth < 90 ? 1 : 7)
+        ;
+}
+
+START_TEST(whichever_call_fails_nothing_is_left)
+{
+    mallopt(M_PERTURB, 0); // each device has 68 MiB of rings, which malloc would fill
+    fail_calls(1, PLM_GPU_OUT_OF_MEMORY);
+    fail_calls(1, PLM_GPU_UNSUPPORTED);
+    fail_calls(UINT64_MAX, PLM_GPU_LOST);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("gpudrv");
@@ -875,6 +974,8 @@ int main(void)
     tcase_add_test(t, choices_hold_for_sizes_types_and_ranges_of_rows);
     tcase_add_test(t, a_lost_device_is_lost_until_it_is_opened_again);
     tcase_add_test(t, every_call_that_tells_of_a_loss_is_heard);
+    tcase_add_test(t, mapped_memory_of_a_lost_device_is_given_back_with_its_context);
+    tcase_add_test(t, whichever_call_fails_nothing_is_left);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
