@@ -5,6 +5,7 @@
 // --explain nothing runs: what a decode step asks of a device is counted.
 #include <inttypes.h>
 #include <json-c/json.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #define USERS_MAX       4096
 #define TOKENS_MAX      1000000
 #define LIST_MAX        8 // numbers of one option
-#define CASES_MAX       (2 * LIST_MAX + 2)
+#define CASES_MAX       (3 * LIST_MAX + 2)
 #define BATCH_DEFAULT   512 // as plim_engine_opts says
 
 // What an NVIDIA H100 80GB HBM3 reads when it does nothing else (measured; 3,352 on paper).
@@ -28,10 +29,12 @@
 struct flags {
     const char *prompts; // lists of numbers
     const char *users;
+    const char *sampled;
     uint32_t predict; // tokens; 0: skip the cases
     uint32_t depth;   // tokens before the first decoded one
     uint32_t mixed;
     uint32_t repetitions;
+    double seconds;  // 0: as long as it takes
     double gb_per_s; // --explain
     bool explain;
     bool json;
@@ -44,6 +47,8 @@ static const struct plm_opt table[] = {
                offsetof(struct flags, predict), 0, 1e6),
     PLM_OPT("--users", "N,...", "sequences that decode together, a case each; 0: skip\n(default 8)",
             PLM_OPT_STRING, offsetof(struct flags, users)),
+    PLM_OPT("--sampled", "N,...", "the same at temperature 1, a case each; 0: skip (default 0)",
+            PLM_OPT_STRING, offsetof(struct flags, sampled)),
     PLM_OPT_IN(
         "--mixed", "N",
         "requests at once, of prompts up to the depth and answers up to\n-n in eight steps of "
@@ -55,6 +60,10 @@ static const struct plm_opt table[] = {
                "measured runs of each case, after one that is not\n"
                "(default 5); the median counts",
                PLM_OPT_U32, offsetof(struct flags, repetitions), 1, REPETITIONS_MAX),
+    PLM_OPT_IN("--seconds", "S",
+               "for all runs together: each case has an even share of what is\nleft, and at least "
+               "one run; 0: as long as it takes (default 0)",
+               PLM_OPT_DOUBLE, offsetof(struct flags, seconds), 0, 1e6),
     PLM_OPT("--explain", NULL,
             "run nothing: count what one decode step asks of a device that\nneed not be there, by "
             "layer and by op: dispatches, barriers,\nbytes read, and the time that reading takes; "
@@ -96,7 +105,7 @@ static void print_table(const struct plm_bench *bench, const struct plm_bench_ca
            bench->model.arch, bench->model.type, (double)bench->model.n_params / 1e6);
     printf("%-8s %8s %8s %6s %12s %12s %12s %10s\n", "case", "prompt", "decoded", "users",
            "tokens/s", "slowest", "fastest", "ms/step");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && cases[i].n > 0; i++) {
         const struct plm_bench_case *what = &cases[i];
         struct rates rates = rates_of(what);
         printf("%-8s %8u %8u %6u %12.2f %12.2f %12.2f", what->name, what->prompt, what->predict,
@@ -122,7 +131,7 @@ static json_object *case_json(const struct plm_bench_case *what)
     for (uint32_t i = 0; i < what->n; i++)
         json_object_array_add(seconds, json_object_new_double(what->seconds[i]));
     json_object_object_add(out, "seconds", seconds);
-    if (what->kind == PLM_BENCH_MIXED && what->n > 0) {
+    if (what->kind == PLM_BENCH_MIXED) {
         json_object_object_add(
             out, "prompt_tokens_per_second",
             json_object_new_double(what->prompts_n / what->seconds[what->n - 1]));
@@ -182,7 +191,7 @@ static void print_json(const struct plm_bench *bench, const plim_engine_opts *op
     json_object_object_add(out, "ready_seconds",
                            json_object_new_double(start->ready_s - start->begin_s));
     json_object_object_add(out, "memory", memory_json(bench));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && cases[i].n > 0; i++)
         json_object_array_add(list, case_json(&cases[i]));
     json_object_object_add(out, "cases", list);
     puts(json_object_to_json_string_ext(out,
@@ -215,17 +224,16 @@ static bool read_list(const char *option, const char *text, uint32_t max, uint32
     }
 }
 
+// Decoding first: of a run that is cut short it says the most.
 static bool choose_cases(const struct flags *flags, struct plm_bench_case cases[CASES_MAX],
                          size_t *ret_n)
 {
-    uint32_t prompts[LIST_MAX], users[LIST_MAX];
-    size_t n_prompts, n_users, n = 0;
+    uint32_t prompts[LIST_MAX], users[LIST_MAX], sampled[LIST_MAX];
+    size_t n_prompts, n_users, n_sampled, n = 0;
     if (!read_list("-p", flags->prompts, TOKENS_MAX, prompts, &n_prompts) ||
-        !read_list("--users", flags->users, USERS_MAX, users, &n_users))
+        !read_list("--users", flags->users, USERS_MAX, users, &n_users) ||
+        !read_list("--sampled", flags->sampled, USERS_MAX, sampled, &n_sampled))
         return false;
-    for (size_t i = 0; i < n_prompts; i++)
-        cases[n++] = (struct plm_bench_case){
-            .kind = PLM_BENCH_PROMPT, .name = "prompt", .prompt = prompts[i], .users = 1};
     const struct plm_bench_case decode = {.kind = PLM_BENCH_DECODE,
                                           .name = "decode",
                                           .prompt = flags->depth,
@@ -233,12 +241,17 @@ static bool choose_cases(const struct flags *flags, struct plm_bench_case cases[
                                           .users = 1};
     if (flags->predict > 0)
         cases[n++] = decode;
-    for (size_t i = 0; i < n_users && flags->predict > 0; i++) {
+    for (size_t i = 0; i < n_users + n_sampled && flags->predict > 0; i++) {
+        const bool greedy = i < n_users;
         cases[n] = decode;
         cases[n].kind = PLM_BENCH_USERS;
-        cases[n].name = "users";
-        cases[n++].users = users[i];
+        cases[n].name = greedy ? "users" : "sampled";
+        cases[n].temperature = greedy ? 0 : 1;
+        cases[n++].users = greedy ? users[i] : sampled[i - n_users];
     }
+    for (size_t i = 0; i < n_prompts; i++)
+        cases[n++] = (struct plm_bench_case){
+            .kind = PLM_BENCH_PROMPT, .name = "prompt", .prompt = prompts[i], .users = 1};
     if (flags->mixed > 0 && flags->predict > 0) {
         cases[n] = decode;
         cases[n].kind = PLM_BENCH_MIXED;
@@ -281,6 +294,19 @@ static int create(struct plm_bench *bench, plim_engine_opts *opts, struct start 
     return r;
 }
 
+static int measure(struct plm_bench *bench, const struct flags *flags, struct plm_bench_case *cases,
+                   size_t n, plim_error *err)
+{
+    const double end_s = flags->seconds > 0 ? plm_term_now_s() + flags->seconds : INFINITY;
+    int r = PLIM_OK;
+    for (size_t i = 0; i < n && r == PLIM_OK; i++) {
+        const double now_s = plm_term_now_s();
+        const double until_s = now_s + (end_s - now_s) / (double)(n - i);
+        r = plm_bench_measure(bench, &cases[i], flags->repetitions, until_s, err);
+    }
+    return r;
+}
+
 static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_bench_case *cases,
                  size_t n)
 {
@@ -296,13 +322,14 @@ static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_b
     plim_engine_model(state.engine, &state.model);
     state.tokens = calloc(longest, sizeof(*state.tokens));
     r = state.tokens != NULL ? PLIM_OK : PLIM_ERR_NOMEM_HOST;
-    for (size_t i = 0; i < n && r == PLIM_OK; i++)
-        r = plm_bench_measure(&state, &cases[i], flags->repetitions, &err);
+    if (r == PLIM_OK)
+        r = measure(&state, flags, cases, n, &err);
     if (r != PLIM_OK)
         plm_term_error("bench", r, &err);
-    else if (flags->json)
+    // What was measured before a failure holds all the same.
+    if (cases[0].n > 0 && flags->json)
         print_json(&state, opts, &start, cases, n);
-    else
+    else if (cases[0].n > 0)
         print_table(&state, cases, n);
     for (size_t i = 0; i < n; i++) {
         free(cases[i].seconds);
@@ -340,6 +367,7 @@ int plim_cmd_bench(int argc, char **argv)
     struct flags flags = {.prompts = "512",
                           .predict = 128,
                           .users = "8",
+                          .sampled = "0",
                           .depth = 1,
                           .repetitions = 5,
                           .gb_per_s = READ_GB_PER_S};

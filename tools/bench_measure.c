@@ -2,6 +2,7 @@
 #include "tools/bench_measure.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,7 +25,8 @@ struct user {
     double submitted_s, first_s, last_s, prefill_s;
 };
 
-static int submit(struct plm_bench *bench, struct user *user, plim_error *err)
+static int submit(struct plm_bench *bench, const struct plm_bench_case *what, struct user *user,
+                  plim_error *err)
 {
     plim_request_opts ask;
     plim_request_opts_init(&ask);
@@ -33,7 +35,7 @@ static int submit(struct plm_bench *bench, struct user *user, plim_error *err)
     ask.n_tokens = user->prompt;
     ask.max_tokens = user->predict + 1; // the first one belongs to the prompt
     ask.ignore_eos = 1;
-    ask.temperature = 0;
+    ask.temperature = what->temperature;
     ask.cache_prompt = 0;
     return plim_request_submit(bench->engine, &ask, &user->request, err);
 }
@@ -161,7 +163,7 @@ static int run_once(struct plm_bench *bench, struct plm_bench_case *what, struct
         user->predict = mixed ? share(what->predict, 5 * n + 2) : what->predict;
         user->predict += early_tokens(what, bench->batch_max_tokens);
         user->submitted_s = plm_term_now_s() - start;
-        r = submit(bench, user, err);
+        r = submit(bench, what, user, err);
     }
     if (r == PLIM_OK && what->kind == PLM_BENCH_USERS)
         r = window(bench, users, n, ret_s, ret_tokens, err);
@@ -183,17 +185,19 @@ uint32_t plm_bench_context(const struct plm_bench_case *what, uint32_t batch_max
 }
 
 int plm_bench_measure(struct plm_bench *bench, struct plm_bench_case *what, uint32_t repetitions,
-                      plim_error *err)
+                      double until_s, plim_error *err)
 {
     struct user *users = calloc(what->users, sizeof(*users));
     what->seconds = calloc(repetitions, sizeof(*what->seconds));
     what->tokens = calloc(repetitions, sizeof(*what->tokens));
     int r = users != NULL && what->seconds != NULL && what->tokens != NULL ? PLIM_OK
                                                                            : PLIM_ERR_NOMEM_HOST;
-    for (uint32_t i = 0; i <= repetitions && r == PLIM_OK; i++) {
+    bool late = false;
+    for (uint32_t i = 0; i <= repetitions && r == PLIM_OK && !late; i++) {
         double seconds, tokens;
         r = run_once(bench, what, users, &seconds, &tokens, err);
-        if (r != PLIM_OK || i == 0) // the first run warms up
+        late = plm_term_now_s() >= until_s;
+        if (r != PLIM_OK || (i == 0 && !late)) // the first run warms up
             continue;
         what->seconds[what->n] = seconds;
         what->tokens[what->n++] = tokens;

@@ -21,11 +21,12 @@ struct plm_bench_case {
     enum plm_bench_kind kind;
     const char *name;
     uint32_t prompt, predict, users;
-    uint32_t n;       // measured runs so far
-    double *seconds;  // each run
-    double *tokens;   // that its seconds stand for
-    double first_s;   // mixed: until half of the requests had their first token, in the last run
-    double prompts_n; // mixed: prompt tokens of a run
+    float temperature; // 0: the best token
+    uint32_t n;        // measured runs so far
+    double *seconds;   // each run
+    double *tokens;    // that its seconds stand for
+    double first_s;    // mixed: until half of the requests had their first token, in the last run
+    double prompts_n;  // mixed: prompt tokens of a run
 };
 
 struct plm_bench {
@@ -39,8 +40,9 @@ struct plm_bench {
 // Tokens that the context of a case holds.
 uint32_t plm_bench_context(const struct plm_bench_case *what, uint32_t batch_max_tokens);
 // Runs a case once to warm up and `repetitions` times to measure; the caller frees what->seconds
-// and what->tokens. Codes of the API.
+// and what->tokens. Past until_s (plm_term_now_s) no further run begins: the first one counts where
+// it is the only one. Codes of the API.
 int plm_bench_measure(struct plm_bench *bench, struct plm_bench_case *what, uint32_t repetitions,
-                      plim_error *err);
+                      double until_s, plim_error *err);
 
 #endif
