@@ -3,7 +3,8 @@
 server-sent events, and a list of cases with a counted line at its end.
 
 A test program is called with the server's command (`plimsoll serve` or the one with the pretended
-engine) and runs its cases in order; `NAME...` after the command picks some.
+engine) and runs its cases in order; `NAME...` after the command picks some, `--device NAME` the device
+that the server is started on.
 """
 import json
 import os
@@ -23,14 +24,33 @@ os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
 SKIP = 77  # how meson is told that a test could not run
 
 
+def option(flag):
+    """The value behind a flag of this program, which is taken out of its arguments; None where it is not given."""
+    if flag not in sys.argv:
+        return None
+    at = sys.argv.index(flag)
+    value = sys.argv[at + 1]
+    del sys.argv[at:at + 2]
+    return value
+
+
+DEVICE = option("--device")
+
+
+def on_device():
+    """Arguments of a subcommand that plans or serves."""
+    return ["--device", DEVICE] if DEVICE else []
+
+
 class Server:
     """A running server; the constructor returns when it says READY (or at once with wait=False)."""
 
-    def __init__(self, *args, model=None, wait=True, prefix=(), env=None):
+    def __init__(self, *args, model=None, wait=True, prefix=(), env=None, binary=None):
         # The server writes at the end wherever text() reads: both have one position in the file, so it is
         # read by no position at all.
         self.log = tempfile.TemporaryFile("a+")
-        command = [*prefix, BINARY, "serve", "-m", model or MODEL, "--port", "0", *args]
+        where = [] if "--device" in args else on_device()
+        command = [*prefix, binary or BINARY, "serve", "-m", model or MODEL, "--port", "0", *where, *args]
         if "--port" in args or "--host" in args:
             del command[command.index("--port"):command.index("--port") + 2]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT,

@@ -50,6 +50,7 @@ def the_start_prints_the_plan_and_memory_adds_up():
     with start() as server:
         check("load line" in server.text(), server.text())
         m = server.memory()
+        check(m["devices"][0]["id"].startswith(harness.DEVICE or ""), m["devices"])
         device = m["devices"][0]
         check(m["ready"] and m["sealed"], m)
         same(sum(device["by_owner"].values()), device["used_bytes"])
@@ -312,7 +313,7 @@ def shutdown_during_eight_streams_loses_none():
 def a_body_of_20_mb_leaves_the_server_as_it_was():
     big = json.dumps({"messages": [{"role": "user", "content": "word " * (4 << 20)}]}).encode()
     fits = json.dumps({"messages": [{"role": "user", "content": "word " * (2 << 20)}]}).encode()
-    with start() as server:
+    with start("--host-limit", "256MiB") as server:  # whose eighth is more than either body
         stream = server.stream("/v1/completions", {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True})
         same(stream.head(), 200)
         before = server.rss()
@@ -417,7 +418,7 @@ def what_can_never_fit_is_told_so_by_an_idle_server():
 
 def plan(*args):
     """(exit status, stderr) of a plan with these flags."""
-    done = subprocess.run([harness.BINARY, "plan", "-m", MODEL, *args], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([harness.BINARY, "plan", "-m", MODEL, *harness.on_device(), *args], capture_output=True, text=True, timeout=120)
     return done.returncode, done.stderr
 
 
@@ -450,6 +451,11 @@ def a_pinned_size_that_can_not_be_names_one_that_starts():
         check(status == 1 and found, f"{args}: {status} {text}")
         check(int(args[1]) > 16 or "each of" in text and "missing" not in text and "(needs" not in text, text)
         status, text = plan(*args, "--max-total-tokens", found.group(1))
+        again = re.search(r"any one of these starts: .*--max-total-tokens (\d+)", text)
+        if harness.DEVICE and status == 1 and again:
+            # A driver takes memory for kernels as they load: what was offered before may be more than there is.
+            check(int(again.group(1)) < int(found.group(1)), text)
+            status, text = plan(*args, "--max-total-tokens", again.group(1))
         check(status == 0, f"{args}: {status} {text}")
 
 

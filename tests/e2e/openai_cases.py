@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The official `openai` client against the server: what people's programs do. Runs on the pretended
-engine and, with a model, on the real one."""
+engine and, with a model, on the real one: SmolLM2 by its name in $PLIMSOLL_TEST_MODELS, or a file whose
+text has no sense."""
 import json
 import os
 import sys
@@ -14,14 +15,15 @@ try:
 except ImportError:
     python = os.environ.get("PLIMSOLL_E2E_PYTHON", sys.executable)
     if python != sys.executable:
-        os.execv(python, [python, *sys.argv])
+        os.execv(python, [python, *sys.orig_argv[1:]])
     skip("no openai client; tools/check installs it")
 
 REAL = len(sys.argv) > 2 and sys.argv[2].endswith(".gguf")
 MODEL = os.path.join(os.environ.get("PLIMSOLL_TEST_MODELS", ""), sys.argv.pop(2)) if REAL else None
 if REAL and not os.path.exists(MODEL):
     skip(f"{MODEL} is not there; tools/check fetches it")
-ARGS = ("-c", "2048", "-np", "4") if REAL else ()
+SENSE = REAL and "SmolLM2" in MODEL
+ARGS = ("-c", "1024", "-np", "4") if REAL else ()
 
 
 def client(server, key="none"):
@@ -56,7 +58,7 @@ def chat():
         a = api.chat.completions.create(model=name(api), messages=QUESTION, temperature=0, max_tokens=32)
         same(a.choices[0].message.role, "assistant")
         check(a.choices[0].message.content, a)
-        if REAL:
+        if SENSE:
             check("Paris" in a.choices[0].message.content, a.choices[0].message.content)
         check(a.choices[0].finish_reason in ("stop", "length"), a)
         same(a.usage.total_tokens, a.usage.prompt_tokens + a.usage.completion_tokens)
@@ -110,7 +112,8 @@ def logprobs():
         b = api.completions.create(model=name(api), prompt="Once upon", temperature=0, max_tokens=5, logprobs=2)
         lp = b.choices[0].logprobs
         same(len(lp.tokens), 5)
-        same("".join(lp.tokens), b.choices[0].text)
+        if SENSE or not REAL:  # bytes that are no text are spelled out
+            same("".join(lp.tokens), b.choices[0].text)
         same(lp.text_offset[0], 0)
 
 

@@ -19,7 +19,7 @@ def run(folder, *args, model="llama-tied-q4_0.gguf", env=None):
     """What a start says, after one token."""
     cache = ["--plan-cache", str(folder)] if folder else []
     done = subprocess.run([harness.BINARY, "run", "-m", str(TINY / model), "-p", "hi", "-n", "1", "-v",
-                           *cache, *args], capture_output=True, timeout=120,
+                           *harness.on_device(), *cache, *args], capture_output=True, timeout=120,
                           env={**os.environ, **(env or {})})
     err = done.stderr.decode()
     check(done.returncode == 0, err)

@@ -3,8 +3,11 @@
 of it. The table is printed at the end; README.md keeps it."""
 import os
 import pathlib
+import struct
+import tempfile
 
 from faulty import BACKEND, FaultyServer, need_fake
+import harness
 from fault_table import FaultTable
 from harness import case, check, main, wait_until
 
@@ -47,6 +50,46 @@ def drivers_that_can_not_be_used():
     start("an unknown error", "init", "fail init unknown times=all", BACKEND)
     start("out of memory", "context", "fail context oom",
           "CUDA_ERROR_OUT_OF_MEMORY" if CUDA else "hipErrorOutOfMemory")
+
+
+# ---- device code: the program's own, edited in a copy of it ----
+
+MAGIC = b"\x50\xed\x55\xba" if CUDA else b"__CLANG_OFFLOAD_BUNDLE__"
+ENTRY = struct.Struct("<HHIQ")  # of a fat binary: kind, version, bytes of the header, bytes of the code
+
+
+def spoilt(data, at):
+    data[at:at + 4] = bytes(4)
+
+
+def of_another_architecture(data, at):
+    if not CUDA:
+        data[at:at + 4096] = data[at:at + 4096].replace(b"--gfx", b"--xfg")  # in the bundle's header
+        return
+    end = at + 16 + struct.unpack_from("<Q", data, at + 8)[0]
+    at += 16
+    while at < end:
+        _, _, header, code = ENTRY.unpack_from(data, at)
+        struct.pack_into("<I", data, at + 28, 200)
+        at += header + code
+
+
+def start_edited(fault, edit, *words):
+    with tempfile.TemporaryDirectory() as folder:
+        data, binary, at, n = bytearray(pathlib.Path(harness.BINARY).read_bytes()), pathlib.Path(folder, "plimsoll"), -1, 0
+        while (at := data.find(MAGIC, at + 1)) >= 0:
+            edit(data, at)
+            n += 1
+        check(n > 5, f"{n} images")
+        binary.write_bytes(data)
+        binary.chmod(0o755)
+        start(fault, "module", "", *words, binary=str(binary))
+
+
+@case
+def images_that_are_not_what_they_should_be():
+    start_edited("a corrupt embedded object", spoilt, "corrupt")
+    start_edited("an embedded object for another architecture", of_another_architecture, "no code")
 
 
 @case
