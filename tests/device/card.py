@@ -29,6 +29,8 @@ class Card:
         self.call("cuDeviceGet", ctypes.byref(self.device), 0)
 
     def call(self, name, *args):
+        if not hasattr(self.lib, name):
+            raise DriverError(f"libcuda has no {name}")
         status = getattr(self.lib, name)(*args)
         if status != 0:
             text = ctypes.c_char_p()

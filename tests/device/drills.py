@@ -7,6 +7,8 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 import measure
@@ -19,42 +21,56 @@ PATIENCE = 20.0    # seconds for the engine to follow
 
 
 class Lines:
-    """A program that answers each line on standard input by one of JSON."""
+    """A program that answers each line on standard input by one of JSON; it lives as long as the part may take."""
 
-    def __init__(self, command, env):
-        self.child = subprocess.Popen([str(word) for word in command], env=env, text=True, stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def __init__(self, run, command):
+        self.run, self.log = run, tempfile.TemporaryFile("w+")
+        self.child = subprocess.Popen([str(word) for word in command], env=run.env, text=True, stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=self.log)
+        self.timer = threading.Timer(max(0, run.left()), self.child.kill)
+        self.timer.start()
+
+    def ended(self):
+        if self.run.left() <= 0:
+            return self.run.late(str(self.child.args[0]))
+        self.log.seek(0)
+        return Failed(f"{self.child.args[0]} ended with {self.child.wait()}: {self.log.read().strip()[-500:]}")
 
     def read(self):
         line = self.child.stdout.readline()
         if not line:
-            raise Failed(f"{self.child.args[0]} ended: {self.child.stderr.read().strip()}")
+            raise self.ended()
         return json.loads(line)
 
     def ask(self, line):
-        self.child.stdin.write(line + "\n")
-        self.child.stdin.flush()
+        try:
+            self.child.stdin.write(line + "\n")
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            raise self.ended() from None
         return self.read()
 
     def end(self):
         self.child.stdin.close()
-        if self.child.wait(60) != 0:
-            raise Failed(f"{self.child.args[0]} ended with {self.child.returncode}")
+        if self.child.wait() != 0:
+            raise self.ended()
 
 
 @contextlib.contextmanager
-def running(command, env):
-    program = Lines(command, env)
+def running(run, *command):
+    program = Lines(run, command)
     try:
         yield program
         program.end()
     finally:
+        program.timer.cancel()
         program.child.kill()
         program.child.wait()
+        program.log.close()
 
 
 def neighbour(run):
-    return running([sys.executable, pathlib.Path(__file__).with_name("card.py")], run.env)
+    return running(run, sys.executable, pathlib.Path(__file__).with_name("card.py"))
 
 
 def must(condition, text):
@@ -78,7 +94,7 @@ def must_be_sound(state):
 
 def full(run, device):
     """The device is filled with slabs; the limit is of fake ones, whose memory is the machine's."""
-    done = run.call([run.program("tests/device/full"), device, *(["256"] if run.fake else [])], 60)
+    done = run.call([run.program("tests/device/full"), device, *(["256"] if run.fake else [])])
     said = json.loads(done.stdout)
     return f"{said['bytes'] / 2**30:.2f} GiB in {said['slabs']} slabs, then OUT_OF_DEVICE as a value; all came back"
 
@@ -89,8 +105,7 @@ def start_full(run, device):
     with neighbour(run) as other:
         free = other.ask("state")["free"]
         must(other.ask(f"take {free - 1024 * MIB}")["taken"], "the neighbour could not take what is free")
-        done = subprocess.run([run.program("tools/plimsoll"), "plan", "-m", model, "--device", device], env=run.env,
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        done = run.call([run.program("tools/plimsoll"), "plan", "-m", model, "--device", device], good=(0, 1))
         must(done.returncode == 1 and "does not fit" in done.stderr, f"status {done.returncode}: {done.stderr}")
         other.ask("give")
         lacking = free - other.ask("state")["free"]
@@ -103,7 +118,7 @@ def start_full(run, device):
 def loop_alone(run, device):
     """Without a card nobody else is on the device."""
     model = measure.make_model(run, measure.TINY[0])
-    with running([run.program("tests/device/loop"), device, model, 128], run.env) as engine:
+    with running(run, run.program("tests/device/loop"), device, model, 128) as engine:
         must_be_sound(engine.read())
         digest = served(engine, 2)
         served(engine, 2, digest)
@@ -132,7 +147,7 @@ def note_use(run, ready):
 def loop_beside(run, device):
     """The engine serves the same requests alone, while a neighbour takes memory, and after it gave it back."""
     model = measure.make_model(run, measure.LARGE[0])
-    with running([run.program("tests/device/loop"), device, model, 16384, 64], run.env) as engine:
+    with running(run, run.program("tests/device/loop"), device, model, 16384, 64) as engine:
         ready = engine.read()
         must_be_sound(ready)
         note_use(run, ready)

@@ -22,9 +22,11 @@ class Case:
     depth: int
     predict: int
     users: str
+    sampled: str
     mixed: int
     repetitions: int
     batch: int
+    seconds: int  # for all runs together
 
     @property
     def name(self):
@@ -32,18 +34,18 @@ class Case:
 
 
 def large(mix):
-    return Case("llama-3.1-8b", mix, "512,4096", 1024, 64, "8,64", 64, 3, 2048)
+    return Case("llama-3.1-8b", mix, "512,4096", 1024, 64, "8,64", "1,64", 64, 3, 2048, 40)
 
 
 LARGE = (large("q4_k"), large("q8_0"), large("bf16"))
-SMALL = Case("smollm2-135m", "q4_0", "512,4096", 1024, 128, "8,64", 64, 3, 2048)
-SMALL_ON_VULKAN = Case("smollm2-135m", "q4_0", "512", 1024, 128, "8", 0, 3, 512)
-TINY = tuple(Case("small", mix, "8,24", 8, 3, "2", 3, 1, 32) for mix in ("q4_k", "q8_0", "bf16"))
+SMALL = Case("smollm2-135m", "q4_0", "512,4096", 1024, 128, "8,64", "1,64", 64, 3, 2048, 20)
+SMALL_ON_VULKAN = Case("smollm2-135m", "q4_0", "512", 1024, 128, "8", "0", 0, 3, 512, 20)
+TINY = tuple(Case("small", mix, "8,24", 8, 3, "2", "2", 3, 1, 32, 30) for mix in ("q4_k", "q8_0", "bf16"))
 
 
 def read_rate(run, device):
     size = 2 if run.fake else READS_MIB
-    done = run.call([run.program("tests/device/reads"), device, size], 60)
+    done = run.call([run.program("tests/device/reads"), device, size])
     run.result["read_gb_per_s"] = json.loads(done.stdout)["gb_per_s"]
     return f"{run.result['read_gb_per_s']:.1f} GB/s"
 
@@ -63,7 +65,7 @@ def make_model(run, case):
         return path
     part = path.with_suffix(".part")
     try:
-        run.call([run.program("tests/gguf_shapes"), case.shape, case.mix, part, "weights"], 120)
+        run.call([run.program("tests/gguf_shapes"), case.shape, case.mix, part, "weights"])
         part.rename(path)
     finally:
         part.unlink(missing_ok=True)
@@ -88,15 +90,20 @@ def unused(memory):
 def bench(run, case, device):
     model = make_model(run, case)
     program = run.program("tools/plimsoll")
-    measured = json.loads(run.call(
+    # What it measured before it failed, it says.
+    done = run.call(
         [program, "bench", "-m", model, "--device", device, "--json", "-p", case.prompts, "-n", case.predict, "-d",
-         case.depth, "-r", case.repetitions, "--users", case.users, "--mixed", case.mixed, "-b", case.batch],
-        180).stdout)
+         case.depth, "-r", case.repetitions, "--users", case.users, "--sampled", case.sampled, "--mixed", case.mixed,
+         "-b", case.batch, "--seconds", case.seconds], good=(0, 1))
+    failure = done.stderr.strip()[-500:]
+    if not done.stdout.strip():
+        raise Failed(failure)
+    measured = json.loads(done.stdout)
     rate = run.result.get("read_gb_per_s", H100_READS)
     kind = device.split(":")[0]
     explained = json.loads(run.call(
         [program, "bench", "--explain", "-m", model, "--device", kind, "--json", "-c",
-         case.depth + case.predict // 2, "--bandwidth", rate], 60).stdout)["step"]
+         case.depth + case.predict // 2, "--bandwidth", rate]).stdout)["step"]
     margin, free = unused(measured["memory"])
     row = {"model": case.name, "device": device, "bound_gb_per_s": rate, "bound_ms": explained["seconds"] * 1e3,
            "weights_ms": explained["weight_seconds"] * 1e3, "dispatches": explained["dispatches"],
@@ -108,6 +115,8 @@ def bench(run, case, device):
     if decode is None or decode["tokens_per_second"] <= 0:
         raise Failed("nothing was decoded")
     row["share_of_weights"] = row["weights_ms"] / 1e3 * decode["tokens_per_second"]
+    if done.returncode != 0:
+        raise Failed(f"after {len(row['cases'])} cases: {failure}")
     return f"decode {decode['tokens_per_second']:.1f} tokens/s, {row['share_of_weights']:.1%} of the weights' floor"
 
 
@@ -141,9 +150,10 @@ def table(run):
             what = {"prompt": f"prompt of {case['prompt_tokens']}",
                     "decode": f"decode at {case['prompt_tokens']}",
                     "users": f"{case['users']} decode at {case['prompt_tokens']}",
+                    "sampled": f"{case['users']} sampled at {case['prompt_tokens']}",
                     "mixed": f"{case['users']} mixed, up to {case['prompt_tokens']}"}[case["name"]]
             share = ""
-            if case["name"] in ("decode", "users"):
+            if case["name"] in ("decode", "users", "sampled"):
                 steps = rate_of / case["users"]
                 share = f"{1e3 / steps:9.3f} ms a step, {row['weights_ms'] / 1e3 * steps:6.1%} of the floor"
             elif case["name"] == "mixed":
