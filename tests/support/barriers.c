@@ -41,6 +41,7 @@ static const char *const OP_NAMES[PLM_OPS] = {
 
 static void report(const struct touched *old, const struct dispatch *now, const struct span *span)
 {
+    b.seen.missed[now->op]++;
     if (b.seen.missing++ == 0)
         snprintf(b.seen.first, sizeof(b.seen.first),
                  "dispatch %" PRIu32 " (%s) touches %s, as %s of dispatch %" PRIu32
@@ -73,6 +74,7 @@ static void judge_list(void)
         if (d->group != group)
             b.n_touched = 0;
         group = d->group;
+        b.seen.launched[d->op]++;
         if (!spans_of(d->op, d->args, judge, (void *)(uintptr_t)d) && b.seen.missing++ == 0)
             snprintf(b.seen.first, sizeof(b.seen.first), "more spans than there is room for");
     }

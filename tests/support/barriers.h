@@ -18,7 +18,9 @@ struct barriers_seen {
     uint64_t lists, launches, barriers;
     uint64_t missing;     // pairs of dispatches that needed one
     uint32_t in_one_list; // most barriers
-    char first[256];      // of those pairs, in words
+    // By op, of the later dispatch of a pair.
+    uint64_t launched[PLM_OPS], missed[PLM_OPS];
+    char first[256]; // of those pairs, in words
 };
 struct barriers_seen barriers_seen(void);
 
