@@ -179,6 +179,13 @@ struct plm_device_opts {
     const void *backend_opts;
 };
 
+// One of several ranges of the host that are copied in together: to dst + at.
+struct plm_copy_part {
+    const void *src;
+    uint64_t at;
+    uint64_t bytes;
+};
+
 struct plm_device_desc {
     char id[32]; // "cpu", "sim", "cuda:0"
     char name[64];
@@ -255,6 +262,11 @@ struct plm_backend {
     // Ordered after all that was submitted before; complete when they return.
     int (*copy_in)(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
     int (*copy_out)(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
+    // Optional: copy_in of n parts, ascending and without overlap, in as few transfers as the
+    // backend can. The bytes between parts are the caller's, too: what they hold afterwards is
+    // open.
+    int (*copy_in_parts)(struct plm_backend_device *dev, uint64_t dst,
+                         const struct plm_copy_part *parts, uint32_t n);
     // PLM_OK or PLM_ERR_LOST. Any thread, never blocks.
     int (*status)(const struct plm_backend_device *dev);
     // Optional, all three or none: variants of an op. They give the same bits and take the same

@@ -642,6 +642,29 @@ int plm_device_copy_in(struct plm_device *d, uint64_t dst, const void *src, uint
     return result(d, d->backend->copy_in(d->dev, dst, src, bytes));
 }
 
+int plm_device_copy_in_parts(struct plm_device *d, uint64_t dst, const struct plm_copy_part *parts,
+                             uint32_t n)
+{
+    if (is_lost(d))
+        return PLM_ERR_LOST;
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (parts[i].src == NULL || parts[i].at < end ||
+            !plm_add_u64(parts[i].at, parts[i].bytes, &end))
+            return PLM_ERR_INVALID;
+    }
+    if (end == 0)
+        return PLM_OK;
+    if (!range_is_live(d, dst, end))
+        return PLM_ERR_INVALID;
+    if (d->backend->copy_in_parts != NULL)
+        return result(d, d->backend->copy_in_parts(d->dev, dst, parts, n));
+    int r = PLM_OK;
+    for (uint32_t i = 0; i < n && r == PLM_OK; i++)
+        r = plm_device_copy_in(d, dst + parts[i].at, parts[i].src, parts[i].bytes);
+    return r;
+}
+
 int plm_device_copy_out(struct plm_device *d, void *dst, uint64_t src, uint64_t bytes)
 {
     if (is_lost(d))

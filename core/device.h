@@ -91,6 +91,10 @@ int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_n
 int plm_device_run(struct plm_device *device, int appended);
 // The range must lie within one slab; PLM_ERR_INVALID otherwise.
 int plm_device_copy_in(struct plm_device *device, uint64_t dst, const void *src, uint64_t bytes);
+// Several ranges of the host in one transfer where the backend has it (backend.h: copy_in_parts).
+// From dst to the end of the last part must lie within one slab.
+int plm_device_copy_in_parts(struct plm_device *device, uint64_t dst,
+                             const struct plm_copy_part *parts, uint32_t n);
 int plm_device_copy_out(struct plm_device *device, void *dst, uint64_t src, uint64_t bytes);
 int plm_device_status(const struct plm_device *device);
 // Tells the backend where the engine stands (backend.h: mark); step is 0 outside PLM_PHASE_SERVE.

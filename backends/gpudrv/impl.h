@@ -163,9 +163,10 @@ int plm_gpu_staging_create(struct plm_backend_device *dev, struct plm_gpu_stagin
 void plm_gpu_staging_destroy(struct plm_backend_device *dev, struct plm_gpu_staging *staging);
 // Gives back the load ring for good (empty_cache); returns its bytes.
 uint64_t plm_gpu_staging_trim(struct plm_backend_device *dev);
-// Puts the copy into the stream: src may be reused when it returns.
-int plm_gpu_staging_in(struct plm_backend_device *dev, uint64_t dst, const void *src,
-                       uint64_t bytes);
+// Puts the copy into the stream: the parts' memory may be reused when it returns. Parts that fit
+// into a segment together are one transfer.
+int plm_gpu_staging_in(struct plm_backend_device *dev, uint64_t dst,
+                       const struct plm_copy_part *parts, uint32_t n);
 // Waits for the bytes.
 int plm_gpu_staging_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
 
@@ -177,6 +178,8 @@ void plm_gpu_free(struct plm_backend_device *dev, struct plm_slab *slab);
 // Gives back what was mapped when the device was lost, once its context is gone.
 void plm_gpu_unmap_left(struct plm_backend_device *dev);
 int plm_gpu_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes);
+int plm_gpu_copy_in_parts(struct plm_backend_device *dev, uint64_t dst,
+                          const struct plm_copy_part *parts, uint32_t n);
 int plm_gpu_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes);
 
 // ---- modules.c ----
@@ -290,8 +293,9 @@ void plm_gpu_release(struct plm_host *host, const void *opts);
     .weight_layout = plm_gpu_weight_layout, .weight_pack = plm_gpu_weight_pack,                    \
     .warm_up = plm_gpu_warm_up, .launch = plm_gpu_launch, .barrier = plm_gpu_barrier,              \
     .submit = plm_gpu_submit, .discard = plm_gpu_discard, .wait = plm_gpu_wait,                    \
-    .copy_in = plm_gpu_copy_in, .copy_out = plm_gpu_copy_out, .status = plm_gpu_device_status,     \
-    .variants = plm_gpu_variants, .variant_name = plm_gpu_variant_name, .choose = plm_gpu_choose,  \
-    .capture = plm_gpu_capture, .release = plm_gpu_release
+    .copy_in = plm_gpu_copy_in, .copy_in_parts = plm_gpu_copy_in_parts,                            \
+    .copy_out = plm_gpu_copy_out, .status = plm_gpu_device_status, .variants = plm_gpu_variants,   \
+    .variant_name = plm_gpu_variant_name, .choose = plm_gpu_choose, .capture = plm_gpu_capture,    \
+    .release = plm_gpu_release
 
 #endif

@@ -218,7 +218,8 @@ static void *host_at(const struct plm_gpu_slab *slab, uint64_t addr)
     return (char *)slab->host + (addr - slab->addr);
 }
 
-int plm_gpu_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes)
+int plm_gpu_copy_in_parts(struct plm_backend_device *dev, uint64_t dst,
+                          const struct plm_copy_part *parts, uint32_t n)
 {
     struct plm_gpu_slab *slab = slab_of(dev, dst);
     uint64_t before;
@@ -229,14 +230,20 @@ int plm_gpu_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *sr
         return rc;
     if (slab->host == NULL) {
         slab->copied = dev->value + 1; // the next submit ends after it
-        rc = plm_gpu_staging_in(dev, dst, src, bytes);
+        rc = plm_gpu_staging_in(dev, dst, parts, n);
     } else {
         rc = plm_gpu_settle(dev);
-        if (rc == PLM_OK)
-            memcpy(host_at(slab, dst), src, bytes);
+        for (uint32_t i = 0; i < n && rc == PLM_OK; i++)
+            memcpy(host_at(slab, dst + parts[i].at), parts[i].src, parts[i].bytes);
     }
     plm_gpu_leave(dev, before);
     return rc;
+}
+
+int plm_gpu_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src, uint64_t bytes)
+{
+    const struct plm_copy_part part = {.src = src, .bytes = bytes};
+    return plm_gpu_copy_in_parts(dev, dst, &part, 1);
 }
 
 int plm_gpu_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes)

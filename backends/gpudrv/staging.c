@@ -145,15 +145,19 @@ static int segment_room(struct plm_backend_device *dev, struct ring *ring, uint6
 
 // ---- copies ----
 
+// Parts that fit into a segment, as one copy.
 static int piece_in(struct plm_backend_device *dev, struct ring *ring, uint64_t dst,
-                    const void *src, uint64_t bytes)
+                    const struct plm_copy_part *parts, uint32_t n)
 {
+    const uint64_t from = parts[0].at, bytes = parts[n - 1].at + parts[n - 1].bytes - from;
     struct segment *s;
     char *at;
     int rc = segment_room(dev, ring, bytes, &s, &at);
     if (rc != PLM_OK)
         return rc;
-    memcpy(at, src, bytes);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(at + (parts[i].at - from), parts[i].src, parts[i].bytes);
+    dst += from;
     rc = plm_gpu_status(dev, dev->driver->copy_in(dev->lib, dev->stream, dst, at, bytes));
     if (rc != PLM_OK)
         return rc;
@@ -161,22 +165,40 @@ static int piece_in(struct plm_backend_device *dev, struct ring *ring, uint64_t 
     return PLM_OK;
 }
 
-int plm_gpu_staging_in(struct plm_backend_device *dev, uint64_t dst, const void *src,
-                       uint64_t bytes)
+// One part of any size.
+static int part_in(struct plm_backend_device *dev, uint64_t dst, const struct plm_copy_part *part)
 {
     struct plm_gpu_staging *s = dev->staging;
     // Small copies of a load keep out of the way of its large ones.
     struct ring *ring =
-        s->load.host != NULL && bytes > s->serve.segment_bytes / 4 ? &s->load : &s->serve;
-    for (uint64_t done = 0; done < bytes;) {
-        const uint64_t left = bytes - done;
-        const uint64_t piece = left < ring->segment_bytes ? left : ring->segment_bytes;
-        int rc = piece_in(dev, ring, dst + done, (const char *)src + done, piece);
+        s->load.host != NULL && part->bytes > s->serve.segment_bytes / 4 ? &s->load : &s->serve;
+    for (uint64_t done = 0; done < part->bytes;) {
+        const uint64_t left = part->bytes - done;
+        const struct plm_copy_part piece = {
+            .src = (const char *)part->src + done,
+            .at = part->at + done,
+            .bytes = left < ring->segment_bytes ? left : ring->segment_bytes};
+        int rc = piece_in(dev, ring, dst, &piece, 1);
         if (rc != PLM_OK)
             return rc;
-        done += piece;
+        done += piece.bytes;
     }
     return PLM_OK;
+}
+
+int plm_gpu_staging_in(struct plm_backend_device *dev, uint64_t dst,
+                       const struct plm_copy_part *parts, uint32_t n)
+{
+    struct ring *serve = &dev->staging->serve;
+    int rc = PLM_OK;
+    for (uint32_t i = 0, end; i < n && rc == PLM_OK; i = end) {
+        end = i + 1;
+        while (end < n && parts[end].at + parts[end].bytes - parts[i].at <= serve->segment_bytes)
+            end++;
+        rc = end == i + 1 ? part_in(dev, dst, &parts[i])
+                          : piece_in(dev, serve, dst, &parts[i], end - i);
+    }
+    return rc;
 }
 
 // The segment is left, so that its event tells when the bytes are there.

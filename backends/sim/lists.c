@@ -62,10 +62,9 @@ static bool holds_token(const struct plm_backend_device *dev, const void *src, u
 }
 
 // A guard is one byte all over, and not zero: no list of tokens or positions looks so.
-static bool is_guard(const struct plm_sim_note *note)
+static bool is_guard(const unsigned char *data, uint64_t bytes)
 {
-    return note->bytes == PLM_SIM_BYTES && note->data[0] != 0 &&
-           memcmp(note->data, note->data + 1, PLM_SIM_BYTES - 1) == 0;
+    return bytes == PLM_SIM_BYTES && data[0] != 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
 static void remember_copy(struct plm_backend_device *dev, uint64_t dst, const void *src,
@@ -87,7 +86,7 @@ static void remember_copy(struct plm_backend_device *dev, uint64_t dst, const vo
     note->poison = holds_token(dev, src, bytes);
     if (is_small) {
         memcpy(note->data, src, bytes);
-        if (is_guard(note))
+        if (is_guard(note->data, bytes))
             dev->guard = *note;
     }
 }
@@ -351,7 +350,12 @@ int plm_sim_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *sr
         return PLM_ERR_LOST;
     if (!dev->caps.async)
         pass_until(dev, dev->busy_until, -1);
-    remember_copy(dev, dst, src, bytes);
+    // What stands above a simulated device may copy the guard and what lies behind it at once.
+    const uint64_t first =
+        bytes > PLM_SIM_BYTES && is_guard(src, PLM_SIM_BYTES) ? PLM_SIM_BYTES : 0;
+    if (first > 0)
+        remember_copy(dev, dst, src, first);
+    remember_copy(dev, dst + first, (const char *)src + first, bytes - first);
     return dev->inner != NULL ? dev->script.inner->copy_in(dev->inner, dst, src, bytes) : PLM_OK;
 }
 

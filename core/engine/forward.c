@@ -10,16 +10,6 @@
 
 #define GUARD_BYTE 0xA5 // neither zero nor a likely byte of a float
 
-// The guard behind the last buffer of a step that takes `cost` bytes.
-static int arm_guard(struct plm_core *core, int64_t cost)
-{
-    unsigned char guard[PLM_COST_GUARD_BYTES];
-    memset(guard, GUARD_BYTE, sizeof(guard));
-    return plm_device_copy_in(core->device,
-                              core->workspace_addr + (uint64_t)cost - PLM_COST_GUARD_BYTES, guard,
-                              sizeof(guard));
-}
-
 static int read_guard(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
 {
     unsigned char guard[PLM_COST_GUARD_BYTES];
@@ -27,9 +17,7 @@ static int read_guard(struct plm_core *core, const struct plm_run *run, int64_t 
     if (run->results != NULL)
         memcpy(guard, (const char *)run->results + run->guard_at, sizeof(guard));
     else
-        r = plm_device_copy_out(core->device, guard,
-                                core->workspace_addr + (uint64_t)run->cost - PLM_COST_GUARD_BYTES,
-                                sizeof(guard));
+        r = plm_device_copy_out(core->device, guard, run->out.guard, sizeof(guard));
     unsigned char whole[PLM_COST_GUARD_BYTES];
     memset(whole, GUARD_BYTE, sizeof(whole));
     int64_t over = memcmp(guard, whole, sizeof(guard)) != 0 ? PLM_COST_GUARD_BYTES : 0;
@@ -111,11 +99,12 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
     struct plm_run run = {.start_ns = plm_now(core->clock),
                           .cost = plm_cost(plm_model_cost_table(core->model), &forward->shape)};
     choose_results(core, forward, &run);
+    unsigned char guard[PLM_COST_GUARD_BYTES];
+    memset(guard, GUARD_BYTE, sizeof(guard));
+    with.guard = guard;
     with.results = run.results_addr;
-    int r = arm_guard(core, run.cost);
     core->logits_at = 0;
-    if (r == PLM_OK)
-        r = plm_model_forward(core->model, core->device, &with, &run.out);
+    int r = plm_model_forward(core->model, core->device, &with, &run.out);
     if (r == PLM_OK && (forward->flags & PLM_FORWARD_CAPTURE) != 0)
         r = plm_device_capture(core->device);
     if (r == PLM_OK)

@@ -139,6 +139,8 @@ static void product(struct pass *p, const struct plm_weight *w, const struct plm
         LAUNCH(p, matmul, &a);
 }
 
+// What the host gives to a step, in the order of its buffers. A new input is one more line here and
+// in the cost table.
 static void inputs(struct pass *p)
 {
     const struct plm_forward *f = p->forward;
@@ -147,28 +149,38 @@ static void inputs(struct pass *p)
         enum plm_buffer buffer;
         const void *src;
         uint64_t bytes;
-    } copies[] = {
-        {PLM_BUF_TOKENS, f->tokens, f->carry == 0 ? 4ull * s->rows : 0},
-        {PLM_BUF_PICKS, f->picks, f->carry != 0 ? 4ull * s->rows : 0},
+    } all[] = {
+        {PLM_BUF_GUARD, f->guard, PLM_COST_GUARD_BYTES},
+        {PLM_BUF_TOKENS, f->carry != 0 ? f->picks : f->tokens, 4ull * s->rows},
         {PLM_BUF_POS, f->pos, 4ull * s->rows},
         {PLM_BUF_SEQ, f->seq, 4ull * s->rows},
         {PLM_BUF_SLOTS, f->slots, 8ull * s->rows},
-        {PLM_BUF_TABLES, f->tables, 8ull * s->seqs * f->table_stride},
         {PLM_BUF_LOGITS_ROWS, f->logits_rows, 4ull * s->logits_rows},
+        {PLM_BUF_TABLES, f->tables, 8ull * s->seqs * f->table_stride},
     };
-    for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]); i++) {
-        if (copies[i].bytes > 0 && p->result == PLM_OK)
-            did(p, plm_device_copy_in(p->device, p->at[copies[i].buffer], copies[i].src,
-                                      copies[i].bytes));
+    struct plm_copy_part parts[sizeof(all) / sizeof(all[0])];
+    uint32_t n = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (all[i].src != NULL && all[i].bytes > 0)
+            parts[n++] = (struct plm_copy_part){.src = all[i].src,
+                                                .at = p->at[all[i].buffer] - p->at[PLM_BUF_GUARD],
+                                                .bytes = all[i].bytes};
     }
+    did(p, plm_device_copy_in_parts(p->device, p->at[PLM_BUF_GUARD], parts, n));
+}
+
+// Where the step's tokens are.
+static uint64_t tokens(const struct pass *p)
+{
+    return p->at[p->forward->carry != 0 ? PLM_BUF_CARRIED : PLM_BUF_TOKENS];
 }
 
 // The tokens that the step before found, without the host: index is the first word of a record.
 static void carry_tokens(struct pass *p)
 {
     const struct plm_gather_args a = {.src = p->forward->carry,
-                                      .index = p->at[PLM_BUF_PICKS],
-                                      .dst = p->at[PLM_BUF_TOKENS],
+                                      .index = p->at[PLM_BUF_TOKENS],
+                                      .dst = tokens(p),
                                       .rows = p->rows,
                                       .n = 1};
     _Static_assert(offsetof(struct plm_argmax_record, index) == 0, "picks point at it");
@@ -182,7 +194,7 @@ static void embed(struct pass *p)
 {
     const struct plm_model *m = p->model;
     const struct plm_get_rows_args rows = {.weight = m->token_embd.addr,
-                                           .tokens = p->at[PLM_BUF_TOKENS],
+                                           .tokens = tokens(p),
                                            .dst = p->x,
                                            .type = m->token_embd.tensor->type,
                                            .rows = p->rows,
@@ -496,7 +508,8 @@ int plm_model_forward(struct plm_model *model, struct plm_device *device,
         head(&p);
     const bool has_best = wants_logits && plm_model_finds_best(model);
     *ret = (struct plm_forward_out){.logits = wants_logits ? p.at[PLM_BUF_LOGITS] : 0,
-                                    .best = has_best ? p.at[PLM_BUF_BEST] : 0};
+                                    .best = has_best ? p.at[PLM_BUF_BEST] : 0,
+                                    .guard = p.at[PLM_BUF_GUARD]};
     return p.result;
 }
 

@@ -139,13 +139,7 @@ void plm_model_fill_cost(struct plm_model *model)
     bool f32 = model->opts.float_activations;
     plm_each_weight(model, wants_f32, &f32);
     const struct plm_cost_buffer buffers[PLM_BUFFERS] = {
-        [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
-        [PLM_BUF_PICKS] = {.name = "picks", .per_row = model->ahead ? 4 : 0},
-        [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
-        [PLM_BUF_SEQ] = {.name = "sequences", .per_row = 4},
-        [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8},
-        [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8},
-        [PLM_BUF_LOGITS_ROWS] = {.name = "logits rows", .per_logits_row = 4},
+        [PLM_BUF_CARRIED] = {.name = "carried tokens", .per_row = model->ahead ? 4 : 0},
         [PLM_BUF_ROPE] = {.name = "rope angles", .per_row = 4ull * hp->rope_dims},
         [PLM_BUF_X] = {.name = "residual stream", .per_row = 4ull * hp->n_embd},
         [PLM_BUF_WIDE] = {.name = "qkv, gate and up", .per_row = 4 * wide},
@@ -159,6 +153,12 @@ void plm_model_fill_cost(struct plm_model *model)
                           .per_logits_row =
                               plm_model_finds_best(model) ? sizeof(struct plm_argmax_record) : 0},
         [PLM_BUF_GUARD] = {.name = "guard", .fixed = PLM_COST_GUARD_BYTES},
+        [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
+        [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
+        [PLM_BUF_SEQ] = {.name = "sequences", .per_row = 4},
+        [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8},
+        [PLM_BUF_LOGITS_ROWS] = {.name = "logits rows", .per_logits_row = 4},
+        [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8},
     };
     model->cost.n_buffers = PLM_BUFFERS;
     memcpy(model->cost.buffers, buffers, sizeof(buffers));

@@ -117,7 +117,7 @@ struct plm_tuner {
     int (*offer)(void *ctx, enum plm_op op, const void *args);
 };
 
-// One step. Host arrays; the forward copies them into the workspace.
+// One step. Host arrays; the forward copies them into the workspace, all at once.
 struct plm_forward {
     struct plm_shape shape;
     unsigned flags;
@@ -129,6 +129,7 @@ struct plm_forward {
     const uint64_t *tables;        // [seqs][table_stride]: addresses of all blocks up to ctx
     uint32_t table_stride;         // ceil(ctx / 16)
     const int32_t *logits_rows;    // [logits_rows]: rows whose logits are wanted, ascending
+    const void *guard;             // [PLM_COST_GUARD_BYTES], which no kernel may write; NULL: any
     const struct plm_tuner *tuner; // with TUNING
     // Only where the model runs ahead; 0: without. carry: device address of a step's results, whose
     // records hold this step's tokens; picks [rows]: four times the number of each row's record.
@@ -143,6 +144,7 @@ struct plm_forward {
 struct plm_forward_out {
     uint64_t logits; // float32 [logits_rows, n_vocab]; 0 with SKIP_HEAD or no logits rows
     uint64_t best;   // struct plm_argmax_record [logits_rows]; 0 where the device does not find it
+    uint64_t guard;  // as the host gave it, unless a kernel wrote beyond its buffers
 };
 
 // Whether steps of the model on its device may leave their results where the host reads them while

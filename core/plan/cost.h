@@ -29,8 +29,9 @@ struct plm_cost_buffer {
 #define PLM_COST_ALIGN       256 // bytes; the strictest alignment of a device address range we meet
 #define PLM_COST_BUFFERS_MAX 32
 
-// A table ends with a buffer of this size that no kernel writes: bytes that changed in it after a
-// step were used beyond what cost() gave the others. One alignment unit, so it lies right behind.
+// Behind the buffers that kernels write lies one of this size that none writes: bytes that changed
+// in it after a step were used beyond what cost() gave the others. One alignment unit, so it lies
+// right behind. Buffers that only the host writes follow.
 #define PLM_COST_GUARD_BYTES PLM_COST_ALIGN
 
 struct plm_cost_table {

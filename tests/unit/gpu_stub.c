@@ -403,6 +403,7 @@ static plm_gpu_r copy_in(struct plm_gpu_library *lib, void *stream, uint64_t dst
     (void)lib;
     (void)stream;
     CALLED;
+    stub.copies_in++;
     push((struct op){.kind = COPY, .dst = (void *)(uintptr_t)dst, .src = src, .bytes = bytes});
     return PLM_GPU_OK;
 }

@@ -36,7 +36,7 @@ struct stub {
     int64_t live;          // objects and memory that were not given back
     int64_t maps;          // of them mapped memory
     uint64_t device_bytes; // taken
-    uint64_t queries, settles, readings;
+    uint64_t queries, settles, readings, copies_in;
     uint32_t n_launches; // that ran
     struct stub_launch launches[STUB_LAUNCHES];
 };

@@ -47,6 +47,33 @@ static int count_copy_out(struct plm_backend_device *dev, void *dst, uint64_t sr
     return plm_sim_backend.copy_out(dev, dst, src, bytes);
 }
 
+static uint64_t copies_in; // transfers to the device
+
+static int count_copy_in(struct plm_backend_device *dev, uint64_t dst, const void *src,
+                         uint64_t bytes)
+{
+    copies_in++;
+    return plm_sim_backend.copy_in(dev, dst, src, bytes);
+}
+
+// What lies between the parts is the backend's to write.
+static int count_copy_in_parts(struct plm_backend_device *dev, uint64_t dst,
+                               const struct plm_copy_part *parts, uint32_t n)
+{
+    static const unsigned char rest[256] = {0xEE, 1, 0xEE, 0xEE};
+    uint64_t end = 0;
+    int r = PLM_OK;
+    copies_in++;
+    for (uint32_t i = 0; i < n && r == PLM_OK; i++) {
+        if (parts[i].at > end)
+            r = plm_sim_backend.copy_in(dev, dst + end, rest, parts[i].at - end);
+        if (r == PLM_OK)
+            r = plm_sim_backend.copy_in(dev, dst + parts[i].at, parts[i].src, parts[i].bytes);
+        end = parts[i].at + parts[i].bytes;
+    }
+    return r;
+}
+
 static int count_open(const struct plm_device_opts *o, struct plm_backend_device **ret,
                       struct plm_error *err)
 {
@@ -73,6 +100,8 @@ static void init(bool async)
     counting.submit = count_submit;
     counting.wait = count_wait;
     counting.copy_out = count_copy_out;
+    counting.copy_in = count_copy_in;
+    counting.copy_in_parts = count_copy_in_parts;
     script = (struct plm_sim_opts){.inner = &plm_cpu_backend,
                                    .world = &world,
                                    .capacity_bytes = 256 * MIB,
@@ -106,7 +135,7 @@ static plim_engine *start(void)
                                        .seed = 1};
     const int r = plm_engine_create_in(&env, &read, &engine, &err);
     ck_assert_msg(r == PLIM_OK, "create: %d %s", r, err.message);
-    most_up = ahead = 0;
+    most_up = ahead = copies_in = 0;
     return engine;
 }
 
@@ -256,6 +285,7 @@ START_TEST(a_decode_never_waits_for_the_host)
     // submitted while the one before ran, and no row was computed for nothing.
     ck_assert_uint_eq(ahead, 38);
     ck_assert_uint_eq(engine->counts.steps, 40);
+    ck_assert_uint_eq(copies_in, 40); // what a step needs comes at once
     end(engine);
 }
 END_TEST

@@ -156,6 +156,31 @@ START_TEST(close_counts_and_frees_what_is_left)
 }
 END_TEST
 
+START_TEST(parts_are_copied_together)
+{
+    struct plm_device *device = open_sim((struct plm_sim_opts){.inner = &plm_cpu_backend}, 0);
+    struct plm_slab a;
+    char first[4] = "one", second[4] = "two", back[104];
+    const struct plm_copy_part parts[] = {{first, 10, 4}, {second, 14, 0}, {second, 96, 4}};
+    const struct plm_copy_part twice[] = {{first, 10, 4}, {second, 13, 4}};
+    const struct plm_copy_part none = {NULL, 0, 4}, endless = {first, 8, UINT64_MAX};
+    ck_assert_int_eq(plm_device_alloc(device, PLM_SLAB_DEVICE, 100, &a), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_in_parts(device, a.addr, parts, 3), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_out(device, back, a.addr, 100), PLM_OK);
+    ck_assert_str_eq(back + 10, "one");
+    ck_assert_str_eq(back + 96, "two");
+    ck_assert_int_eq(plm_device_copy_in_parts(device, a.addr, NULL, 0), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_in_parts(device, a.addr + 1, parts, 3), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_device_copy_in_parts(device, a.addr, twice, 2), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_device_copy_in_parts(device, a.addr, &none, 1), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_device_copy_in_parts(device, a.addr, &endless, 1), PLM_ERR_INVALID);
+    plm_device_free(device, &a);
+    ck_assert_uint_eq(plm_device_close(device), 0);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+    host = NULL;
+}
+END_TEST
+
 START_TEST(copies_stay_inside_one_slab)
 {
     struct plm_device *device = open_sim((struct plm_sim_opts){.inner = &plm_cpu_backend}, 0);
@@ -340,6 +365,7 @@ int main(void)
     tcase_add_test(tc, the_seal_refuses_and_counts);
     tcase_add_test(tc, slabs_are_checked);
     tcase_add_test(tc, close_counts_and_frees_what_is_left);
+    tcase_add_test(tc, parts_are_copied_together);
     tcase_add_test(tc, copies_stay_inside_one_slab);
     tcase_add_test(tc, launches_are_bounded);
     tcase_add_test(tc, units_do_not_wrap);

@@ -358,6 +358,45 @@ START_TEST(copies_go_through_rings_of_fixed_size)
 }
 END_TEST
 
+START_TEST(parts_that_fit_a_segment_are_one_transfer)
+{
+    static char large[2 << 20], back[4 << 20];
+    char small[3][100];
+    open_device();
+    struct plm_slab slab = take(PLM_SLAB_DEVICE, 4 * MIB);
+    struct plm_slab pinned = take(PLM_SLAB_PINNED, 4 * MIB);
+    for (size_t i = 0; i < sizeof(large); i++)
+        large[i] = (char)(i * 7 + i / 251);
+    memset(small, 'x', sizeof(small));
+    // Three that go together, one that needs more than a segment, one behind it.
+    const struct plm_copy_part parts[] = {{small[0], 256, 100},
+                                          {small[1], 512, 0},
+                                          {small[1], 1024, 100},
+                                          {large, 4096, sizeof(large)},
+                                          {small[2], 4096 + sizeof(large), 100}};
+    uint64_t released;
+    struct plm_mem_info info;
+    ck_assert_int_eq(plm_gpu_empty_cache(dev, &released, &info), PLM_OK); // no load ring any more
+    uint64_t copies = stub.copies_in;
+    ck_assert_int_eq(plm_gpu_copy_in_parts(dev, slab.addr, parts, 3), PLM_OK);
+    ck_assert_uint_eq(stub.copies_in, copies + 1);
+    copies = stub.copies_in;
+    ck_assert_int_eq(plm_gpu_copy_in_parts(dev, slab.addr, parts, 5), PLM_OK);
+    ck_assert_uint_eq(stub.copies_in, copies + 1 + 2 + 1);
+    ck_assert_int_eq(plm_gpu_copy_in_parts(dev, pinned.addr, parts, 5), PLM_OK);
+    memset(small, 0, sizeof(small)); // they may be reused
+    ck_assert_int_eq(plm_gpu_copy_out(dev, back, slab.addr, sizeof(back)), PLM_OK);
+    for (size_t i = 0; i < 5; i++) {
+        const char *want = parts[i].src == large ? large : memset(small[0], 'x', 100);
+        ck_assert_mem_eq(back + parts[i].at, want, parts[i].bytes);
+        ck_assert_mem_eq((char *)pinned.host + parts[i].at, want, parts[i].bytes);
+    }
+    plm_gpu_free(dev, &pinned);
+    plm_gpu_free(dev, &slab);
+    end();
+}
+END_TEST
+
 START_TEST(a_small_copy_waits_for_nothing)
 {
     open_device();
@@ -957,6 +996,7 @@ int main(void)
     tcase_add_test(t, slabs_take_whole_steps);
     tcase_add_test(t, memory_is_imported_where_it_is_the_devices_own);
     tcase_add_test(t, copies_go_through_rings_of_fixed_size);
+    tcase_add_test(t, parts_that_fit_a_segment_are_one_transfer);
     tcase_add_test(t, a_small_copy_waits_for_nothing);
     tcase_add_test(t, a_mapped_slab_is_freed_beside_what_runs);
     tcase_add_test(t, empty_cache_reads_until_two_readings_agree);

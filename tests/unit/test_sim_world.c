@@ -383,7 +383,8 @@ START_TEST(small_copies_read_back_without_bytes)
     unsigned char guard[256], out[256]; // as long as a workspace's
     uint32_t ids[100], word = 5;
     memset(guard, 0xA5, sizeof(guard));
-    memset(ids, 1, sizeof(ids));
+    for (int i = 0; i < 100; i++)
+        ids[i] = 1;
     ck_assert_int_eq(alloc(1, &a), PLM_OK);
     ck_assert_int_eq(plm_device_copy_in(device, a.addr + 4096, guard, sizeof(guard)), PLM_OK);
     for (int step = 0; step < 12; step++) { // more than a step makes
@@ -405,6 +406,22 @@ START_TEST(small_copies_read_back_without_bytes)
     ck_assert_uint_eq(out[63], 0);
     ck_assert_int_eq(plm_device_copy_out(device, &word, a.addr + 4096, 4), PLM_OK);
     ck_assert_uint_eq(word, 9);
+    plm_device_free(device, &a);
+    close_sim();
+}
+END_TEST
+
+// Drivers below which the device is simulated bring a step's inputs in at once.
+START_TEST(a_guard_before_other_inputs_reads_back)
+{
+    open_sim((struct plm_sim_opts){0});
+    struct plm_slab a;
+    unsigned char inputs[600] = {0}, out[256];
+    memset(inputs, 0xA5, 256);
+    ck_assert_int_eq(alloc(1, &a), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_in(device, a.addr + 4096, inputs, sizeof(inputs)), PLM_OK);
+    ck_assert_int_eq(plm_device_copy_out(device, out, a.addr + 4096, sizeof(out)), PLM_OK);
+    ck_assert_mem_eq(out, inputs, sizeof(out));
     plm_device_free(device, &a);
     close_sim();
 }
@@ -531,6 +548,7 @@ int main(void)
     tcase_add_test(tc, submits_may_be_slow_or_hang);
     tcase_add_test(tc, the_driver_grows);
     tcase_add_test(tc, small_copies_read_back_without_bytes);
+    tcase_add_test(tc, a_guard_before_other_inputs_reads_back);
     tcase_add_test(tc, a_step_writes_into_the_guard);
     tcase_add_test(tc, a_token_poisons_its_step);
     suite_add_tcase(suite, tc);
