@@ -11,6 +11,7 @@ or empty; only modules have any.
 """
 import array
 import pathlib
+import struct
 import sys
 import typing
 
@@ -38,10 +39,30 @@ KINDS = {
 }
 
 
+def bytes_of(kind, blob):
+    """How long an object says that it is: drivers are given no length, and read as far."""
+    if kind == "cuda":
+        header, rest = struct.unpack_from("<6xHQ", blob)
+        return header + rest
+    if kind == "hip":
+        end, at = 0, 32
+        for _ in range(struct.unpack_from("<24xQ", blob)[0]):
+            offset, size, name = struct.unpack_from("<QQQ", blob, at)
+            end, at = max(end, offset + size), at + 24 + name
+        return end
+    return len(blob) + -len(blob) % 4
+
+
 def read(kind, path):
     blob = pathlib.Path(path).read_bytes()
     if not blob.startswith(KINDS[kind].magic):
         sys.exit(f"{path}: no {kind} object of this machine's byte order")
+    try:
+        said = bytes_of(kind, blob)
+    except struct.error:
+        said = None
+    if said != len(blob):
+        sys.exit(f"{path}: the {kind} object is cut short or corrupt: it has {len(blob)} bytes")
     return blob
 
 
