@@ -12,7 +12,7 @@ import threading
 import time
 
 import measure
-from outcome import Failed
+from outcome import Failed, end_group
 
 MIB = 1 << 20
 PIECE = 64 * MIB   # that the neighbour takes at once
@@ -26,8 +26,8 @@ class Lines:
     def __init__(self, run, command):
         self.run, self.log = run, tempfile.TemporaryFile("w+")
         self.child = subprocess.Popen([str(word) for word in command], env=run.env, text=True, stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, stderr=self.log)
-        self.timer = threading.Timer(max(0, run.left()), self.child.kill)
+                                      stdout=subprocess.PIPE, stderr=self.log, start_new_session=True)
+        self.timer = threading.Timer(max(0, run.left()), end_group, [self.child])
         self.timer.start()
 
     def ended(self):
@@ -64,8 +64,7 @@ def running(run, *command):
         program.end()
     finally:
         program.timer.cancel()
-        program.child.kill()
-        program.child.wait()
+        end_group(program.child)
         program.log.close()
 
 
