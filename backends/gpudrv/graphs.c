@@ -11,6 +11,7 @@
 
 struct graph {
     uint32_t n;
+    bool early;                          // its kernels begin before their predecessor has ended
     struct plm_gpu_dispatch *dispatches; // as the graph would run them now
     void **nodes;                        // of them, where they can be set
     void *captured;                      // whose nodes they are: kept as long as they are used
@@ -65,7 +66,7 @@ static bool same(const struct plm_gpu_dispatch *a, const struct plm_gpu_dispatch
 static bool fits(const struct plm_backend_device *dev, const struct graph *g)
 {
     const struct plm_gpu_list *list = dev->list;
-    if (g->given_up || g->n != list->n)
+    if (g->given_up || g->n != list->n || g->early != plm_gpu_list_is_early(dev))
         return false;
     for (uint32_t i = 0; i < list->n; i++) {
         const struct plm_gpu_dispatch *a = &g->dispatches[i], *b = &list->dispatches[i];
@@ -96,7 +97,7 @@ static plm_gpu_r capture_list(struct plm_backend_device *dev, struct graph *g)
         return r;
     for (uint32_t i = 0; i < g->n && r == PLM_GPU_OK; i++) {
         const struct plm_gpu_launch launch = plm_gpu_dispatch_launch(&g->dispatches[i]);
-        r = driver->launch(dev->lib, dev->stream, dev->early, &launch);
+        r = driver->launch(dev->lib, dev->stream, g->early, &launch);
         if (r == PLM_GPU_OK && dev->card.graphs_settable)
             r = driver->capture_node(dev->lib, dev->stream, &g->nodes[i]);
     }
@@ -108,6 +109,7 @@ static int make(struct plm_backend_device *dev, struct graph *g)
 {
     const struct plm_gpu_list *list = dev->list;
     g->n = list->n;
+    g->early = plm_gpu_list_is_early(dev);
     g->dispatches = plm_calloc(dev->host, PLM_HOST_DEVICE, g->n, sizeof(*g->dispatches));
     g->nodes = plm_calloc(dev->host, PLM_HOST_DEVICE, g->n, sizeof(*g->nodes));
     if (g->dispatches == NULL || g->nodes == NULL)

@@ -34,7 +34,7 @@
 
 // What follows ':' in a device's id (backends/shared/which.h). Keys:
 //   graphs=on|off   replay lists that were captured at the start (on)
-//   early=on|off    let kernels begin before their predecessor has ended (on)
+//   early=on|off    let kernels begin before their predecessor has ended, in steps of few rows (on)
 //   elastic=on|off  map elastic slabs, so that their release waits for nothing (on)
 //   spill=on|off    use a card whose driver may move memory to the host without an error (off)
 struct plm_gpu_opts {
@@ -114,7 +114,7 @@ struct plm_backend_device {
     uint64_t value;   // of the timeline, as last submitted
     uint64_t reached; // as last seen
     bool mapped;      // elastic slabs are mapped
-    bool early;       // kernels may begin before their predecessor has ended
+    bool early;       // kernels may begin before their predecessor has ended, where it helps
     struct plm_gpu_counters counters;
     atomic_bool lost;
     struct plm_hostmem machine; // where unified
@@ -230,6 +230,7 @@ static inline struct plm_gpu_launch plm_gpu_dispatch_launch(const struct plm_gpu
 struct plm_gpu_list {
     uint32_t cap, n;
     uint32_t done; // of the n: given to the stream by a submit that then had no memory
+    uint32_t rows; // most of any product
     struct plm_gpu_dispatch *dispatches;
 };
 
@@ -245,6 +246,8 @@ int plm_gpu_append(struct plm_backend_device *dev, const struct plm_gpu_kernel *
 int plm_gpu_barrier(struct plm_backend_device *dev);
 int plm_gpu_submit(struct plm_backend_device *dev, uint64_t *ret_value);
 void plm_gpu_discard(struct plm_backend_device *dev);
+// Whether the kernels of the open list may begin before their predecessor has ended.
+bool plm_gpu_list_is_early(const struct plm_backend_device *dev);
 int plm_gpu_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
 
 // ---- graphs.c ----

@@ -97,6 +97,16 @@ int plm_gpu_kernel_grid(const struct plm_gpu_kernel *kernel, const void *args,
                : PLM_ERR_LIMIT;
 }
 
+uint32_t plm_gpu_product_rows(enum plm_op op, const void *args)
+{
+    switch (op) {
+    case PLM_OP_MATMUL: return ((const struct plm_matmul_args *)args)->rows;
+    case PLM_OP_QKV: return ((const struct plm_qkv_args *)args)->rows;
+    case PLM_OP_GLU: return ((const struct plm_glu_args *)args)->rows;
+    default: return 0;
+    }
+}
+
 const struct plm_gpu_kernel *plm_gpu_kernel_named(const char *symbol)
 {
     for (size_t i = 0; i < PLM_GPU_KERNELS; i++)

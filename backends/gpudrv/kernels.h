@@ -54,6 +54,9 @@ const struct plm_gpu_kernel *plm_gpu_kernel_of(enum plm_op op, const void *args,
 int plm_gpu_kernel_grid(const struct plm_gpu_kernel *kernel, const void *args,
                         struct plm_gpu_grid *ret);
 
+// Rows of a product's input; 0: the op is none.
+uint32_t plm_gpu_product_rows(enum plm_op op, const void *args);
+
 // The kernel with this entry point, or NULL.
 const struct plm_gpu_kernel *plm_gpu_kernel_named(const char *symbol);
 

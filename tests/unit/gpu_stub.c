@@ -562,7 +562,9 @@ static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *exec, void *node,
     struct stub_launch *at = &((struct graph *)exec)->launches[(uintptr_t)node - 1];
     slot(((struct graph *)exec)->of);
     ck_assert_str_eq(at->symbol, l->function);
+    const bool early = at->early; // an attribute of the node, which stays
     *at = remember(l);
+    at->early = early;
     return PLM_GPU_OK;
 }
 

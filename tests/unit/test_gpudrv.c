@@ -687,6 +687,64 @@ START_TEST(a_captured_list_is_replayed_with_other_arguments)
 }
 END_TEST
 
+// Runs a product of so many rows beside other ops, and returns how many of the list's launches may
+// begin early; *replayed: whether it was a replay.
+static uint32_t run_rows(uint32_t rows, bool capture_it, bool *replayed)
+{
+    const struct plm_matmul_args product = {.weight = 1,
+                                            .x = 2,
+                                            .dst = 3,
+                                            .type = PLM_TYPE_Q4_0,
+                                            .act = PLM_ACT_Q8,
+                                            .rows = rows,
+                                            .n_in = 256,
+                                            .n_out = 16,
+                                            .ld_dst = 16};
+    uint32_t early = 0;
+    stub.n_launches = 0;
+    append_all(1, 1);
+    ck_assert_int_eq(plm_gpu_launch(dev, PLM_OP_MATMUL, 1, &product, sizeof(product)), PLM_OK);
+    append_all(2, 2);
+    if (capture_it)
+        ck_assert_int_eq(plm_gpu_capture(dev), PLM_OK);
+    ck_assert_int_eq(plm_gpu_wait(dev, submit(), WAIT_NS), PLM_OK);
+    ck_assert_uint_eq(stub.n_launches, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        early += stub.launches[i].early;
+    *replayed = stub.launches[0].replayed;
+    return early;
+}
+
+START_TEST(kernels_of_many_rows_do_not_begin_early)
+{
+    static const struct plm_kernel_needs needs = {.weight_types = 1u << PLM_TYPE_Q4_0};
+    static const uint32_t all_rows[] = {64, 1, 16, 32, 17, 16, 1, 64};
+    struct plm_error err = {0};
+    bool replayed;
+    open_device();
+    ck_assert_msg(plm_gpu_warm_up(dev, &needs, &err) == PLM_OK, "%s", err.msg);
+    for (size_t i = 0; i < 8; i++) {
+        ck_assert_uint_eq(run_rows(all_rows[i], false, &replayed), all_rows[i] <= 16 ? 4 : 0);
+        ck_assert(!replayed);
+    }
+    // The same in graphs, also where both kinds have the same kernels.
+    for (size_t i = 0; i < 8; i++) {
+        ck_assert_uint_eq(run_rows(all_rows[i], true, &replayed), all_rows[i] <= 16 ? 4 : 0);
+        ck_assert(replayed);
+    }
+    append_all(1, 4); // what was appended before is not remembered
+    ck_assert(plm_gpu_list_is_early(dev));
+    plm_gpu_discard(dev);
+    end();
+    begin();
+    opts.early = false;
+    ck_assert_int_eq(try_open(&err), PLM_OK);
+    ck_assert_msg(plm_gpu_warm_up(dev, &needs, &err) == PLM_OK, "%s", err.msg);
+    ck_assert_uint_eq(run_rows(1, false, &replayed), 0);
+    end();
+}
+END_TEST
+
 START_TEST(where_arguments_cannot_be_set_only_the_same_list_is_replayed)
 {
     struct plm_error err = {0};
@@ -1008,6 +1066,7 @@ int main(void)
     tcase_add_test(t, a_list_that_found_no_memory_goes_on_where_it_was);
     tcase_add_test(t, a_step_takes_no_host_memory);
     tcase_add_test(t, a_captured_list_is_replayed_with_other_arguments);
+    tcase_add_test(t, kernels_of_many_rows_do_not_begin_early);
     tcase_add_test(t, where_arguments_cannot_be_set_only_the_same_list_is_replayed);
     tcase_add_test(t, a_graph_that_fails_is_not_missed);
     tcase_add_test(t, there_is_a_limit_to_graphs);
