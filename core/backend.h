@@ -255,7 +255,8 @@ struct plm_backend {
     // Optional, where caps.graphs: makes a graph of the open list, which stays open as it is, and
     // takes the memory of its replays. A later list of the same kernels may run as a replay of it;
     // what runs is the same. A graph that is there stays: PLM_OK. OUT_OF_DEVICE, and LIMIT where
-    // no more are kept: none was made, nothing is lost. Not after the seal. May block.
+    // no more are kept or the driver makes none of this list: none was made, nothing is lost. Not
+    // after the seal. May block.
     int (*capture)(struct plm_backend_device *dev);
     // Waits until the timeline reached value: PLM_OK, TIMEOUT, LOST.
     int (*wait)(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);

@@ -32,6 +32,7 @@ static plm_gpu_r meaning(plm_cu_result result)
     case PLM_CU_NOT_INITIALIZED:
     case PLM_CU_INVALID_DEVICE:
     case PLM_CU_INVALID_HANDLE:
+    case PLM_CU_HOST_MEMORY_ALREADY_REGISTERED:
     case PLM_CU_LAUNCH_OUT_OF_RESOURCES: // a block that the card cannot hold, whatever is free
         return PLM_GPU_INVALID;
     case PLM_CU_NOT_FOUND: return PLM_GPU_NOT_FOUND;
@@ -47,6 +48,9 @@ static plm_gpu_r meaning(plm_cu_result result)
     case PLM_CU_NOT_SUPPORTED:
     case PLM_CU_STREAM_CAPTURE_UNSUPPORTED:
     case PLM_CU_STREAM_CAPTURE_INVALIDATED:
+    case PLM_CU_STREAM_CAPTURE_UNMATCHED:
+    case PLM_CU_STREAM_CAPTURE_IMPLICIT:
+    case PLM_CU_STREAM_CAPTURE_WRONG_THREAD:
     case PLM_CU_GRAPH_EXEC_UPDATE_FAILURE: return PLM_GPU_UNSUPPORTED;
     case PLM_CU_NO_DEVICE:
     case PLM_CU_STUB_LIBRARY:

@@ -144,7 +144,11 @@ int plm_gpu_capture(struct plm_backend_device *dev)
         graph_free(dev, g);
     }
     plm_gpu_leave(dev, before);
-    return rc;
+    if (rc != PLM_ERR_UNSUPPORTED)
+        return rc;
+    plm_logf(dev->log, PLM_LOG_WARN, "%s: %s makes no graph of a list: it runs kernel by kernel",
+             dev->driver->name, dev->card.name);
+    return PLM_ERR_LIMIT;
 }
 
 // ---- replay ----

@@ -37,6 +37,7 @@ typedef struct {
     X(SUCCESS, hipSuccess, 0) X(INVALID_VALUE, hipErrorInvalidValue, 1) \
     X(OUT_OF_MEMORY, hipErrorOutOfMemory, 2) X(NOT_INITIALIZED, hipErrorNotInitialized, 3) \
     X(DEINITIALIZED, hipErrorDeinitialized, 4) \
+    X(INVALID_CONFIGURATION, hipErrorInvalidConfiguration, 9) \
     X(INSUFFICIENT_DRIVER, hipErrorInsufficientDriver, 35) \
     X(PRIOR_LAUNCH_FAILURE, hipErrorPriorLaunchFailure, 53) \
     X(INVALID_DEVICE_FUNCTION, hipErrorInvalidDeviceFunction, 98) \
@@ -53,9 +54,13 @@ typedef struct {
     X(LAUNCH_OUT_OF_RESOURCES, hipErrorLaunchOutOfResources, 701) \
     X(LAUNCH_TIMEOUT, hipErrorLaunchTimeOut, 702) \
     X(CONTEXT_IS_DESTROYED, hipErrorContextIsDestroyed, 709) X(ASSERT, hipErrorAssert, 710) \
+    X(HOST_MEMORY_ALREADY_REGISTERED, hipErrorHostMemoryAlreadyRegistered, 712) \
     X(LAUNCH_FAILURE, hipErrorLaunchFailure, 719) X(NOT_SUPPORTED, hipErrorNotSupported, 801) \
     X(STREAM_CAPTURE_UNSUPPORTED, hipErrorStreamCaptureUnsupported, 900) \
     X(STREAM_CAPTURE_INVALIDATED, hipErrorStreamCaptureInvalidated, 901) \
+    X(STREAM_CAPTURE_UNMATCHED, hipErrorStreamCaptureUnmatched, 903) \
+    X(STREAM_CAPTURE_IMPLICIT, hipErrorStreamCaptureImplicit, 906) \
+    X(STREAM_CAPTURE_WRONG_THREAD, hipErrorStreamCaptureWrongThread, 908) \
     X(UNKNOWN, hipErrorUnknown, 999) X(RUNTIME_MEMORY, hipErrorRuntimeMemory, 1052) \
     X(RUNTIME_OTHER, hipErrorRuntimeOther, 1053)
 

@@ -34,6 +34,8 @@ static plm_gpu_r meaning(plm_hip_result result)
     case PLM_HIP_NOT_INITIALIZED:
     case PLM_HIP_INVALID_DEVICE:
     case PLM_HIP_INVALID_HANDLE:
+    case PLM_HIP_INVALID_CONFIGURATION: // 2^32 threads or more
+    case PLM_HIP_HOST_MEMORY_ALREADY_REGISTERED:
     case PLM_HIP_LAUNCH_OUT_OF_RESOURCES: // a block that the card cannot hold, whatever is free
         return PLM_GPU_INVALID;
     case PLM_HIP_NOT_FOUND: return PLM_GPU_NOT_FOUND;
@@ -46,7 +48,10 @@ static plm_gpu_r meaning(plm_hip_result result)
     case PLM_HIP_SHARED_OBJECT_INIT_FAILED: return PLM_GPU_BAD_IMAGE;
     case PLM_HIP_NOT_SUPPORTED:
     case PLM_HIP_STREAM_CAPTURE_UNSUPPORTED:
-    case PLM_HIP_STREAM_CAPTURE_INVALIDATED: return PLM_GPU_UNSUPPORTED;
+    case PLM_HIP_STREAM_CAPTURE_INVALIDATED:
+    case PLM_HIP_STREAM_CAPTURE_UNMATCHED:
+    case PLM_HIP_STREAM_CAPTURE_IMPLICIT:
+    case PLM_HIP_STREAM_CAPTURE_WRONG_THREAD: return PLM_GPU_UNSUPPORTED;
     case PLM_HIP_NO_DEVICE:
     case PLM_HIP_INSUFFICIENT_DRIVER: return PLM_GPU_UNAVAILABLE;
     case PLM_HIP_DEINITIALIZED:

@@ -782,6 +782,18 @@ START_TEST(a_graph_that_fails_is_not_missed)
         plm_gpu_discard(dev);
         ck_assert_uint_eq(run(1, 4), 0);
     }
+    // What the driver does not capture runs kernel by kernel.
+    append_all(1, 4);
+    stub.fail_at = "capture_node";
+    stub.calls = 0;
+    stub.fail_nth = 1;
+    stub.fail_with = PLM_GPU_UNSUPPORTED;
+    ck_assert_int_eq(plm_gpu_capture(dev), PLM_ERR_LIMIT);
+    ck_assert_ptr_nonnull(strstr(log_text, "makes no graph"));
+    stub.fail_nth = 0;
+    stub.fail_with = PLM_GPU_OUT_OF_MEMORY;
+    plm_gpu_discard(dev);
+    ck_assert_uint_eq(run(1, 4), 0);
     capture(1, 4);
     // No memory for a replay: nothing ran, the list is still open.
     append_all(1, 4);
