@@ -168,6 +168,14 @@ bool fake_is_live(const struct fake_ctx *ctx, uint64_t address, uint64_t bytes);
 bool fake_is_pinned(const void *ptr, uint64_t bytes);
 // What a context that goes still has.
 void fake_memory_gone(struct fake_ctx *ctx);
+// ---- pages.c ----
+
+// Addresses without memory, aligned; 0: there are none.
+uint64_t fake_pages_reserve(uint64_t bytes, uint64_t align);
+// Lays poison over reserved addresses. False: there is no host memory.
+bool fake_pages_poison(uint64_t address, uint64_t bytes);
+void fake_pages_free(uint64_t address, uint64_t bytes);
+
 // ---- script.c ----
 
 // Whose bytes there are none of: a script plays the device.

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: a table of what lives, and how many bytes of the device are taken. Fresh device memory
-// holds all ones (NaN to whoever reads it too early) without taking pages: a file of such bytes is
-// mapped there privately, again and again. What is freed is unmapped.
+// Memory: a table of what lives, and how many bytes of the device are taken. What is freed is
+// unmapped.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "fake.h"
 
-#define DEVICES      8u
-#define POISON_BYTES (UINT64_C(16) << 20)
-#define PAGE         UINT64_C(4096)
+#define DEVICES 8u
+#define PAGE    UINT64_C(4096)
 // What a driver gives is aligned to this and often to no more.
 #define LEAST_ALIGN 256u
 
@@ -197,56 +194,6 @@ int fake_mem_info(uint64_t *ret_free, uint64_t *ret_total)
     return FAKE_OK;
 }
 
-// ---- pages ----
-
-static int poison_file(void)
-{
-    static int fd = -1;
-    if (fd < 0) {
-        fd = memfd_create("fake driver", MFD_CLOEXEC);
-        void *at = MAP_FAILED;
-        if (fd >= 0 && ftruncate(fd, (off_t)POISON_BYTES) == 0)
-            at = mmap(NULL, POISON_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (at != MAP_FAILED) {
-            memset(at, 0xff, POISON_BYTES);
-            munmap(at, POISON_BYTES);
-        }
-    }
-    return fd;
-}
-
-// Lays poison over reserved addresses. False: there is no host memory.
-static bool lay_poison(uint64_t address, uint64_t bytes)
-{
-    for (uint64_t at = 0; at < bytes; at += POISON_BYTES) {
-        const uint64_t n = bytes - at < POISON_BYTES ? bytes - at : POISON_BYTES;
-        if (mmap((void *)(uintptr_t)(address + at), n, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, poison_file(), 0) == MAP_FAILED)
-            return false;
-    }
-    return true;
-}
-
-// Addresses without memory, aligned; 0: there are none.
-static uint64_t reserve(uint64_t bytes, uint64_t align)
-{
-    void *at =
-        mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
-        return 0;
-    const uint64_t first = (uint64_t)(uintptr_t)at;
-    const uint64_t address = round_up(first, align);
-    if (address > first)
-        munmap(at, address - first);
-    munmap((void *)(uintptr_t)(address + bytes), first + align - address);
-    return address;
-}
-
-static void unmap(uint64_t address, uint64_t bytes)
-{
-    munmap((void *)(uintptr_t)address, bytes);
-}
-
 // ---- plain device memory ----
 
 static void count_memory(int64_t bytes, enum account_counter counter)
@@ -261,9 +208,10 @@ static int back_with_pages(struct range *range)
     rules_world(&w);
     const uint64_t offset = range->bytes % w.granularity != 0 ? LEAST_ALIGN : 0;
     range->base_bytes = round_up(range->bytes + offset, PAGE);
-    range->base = reserve(range->base_bytes, PAGE);
+    range->base = fake_pages_reserve(range->base_bytes, PAGE);
     range->address = range->base + offset;
-    return range->base != 0 && lay_poison(range->base, range->base_bytes) ? FAKE_OK : FAKE_OOM;
+    return range->base != 0 && fake_pages_poison(range->base, range->base_bytes) ? FAKE_OK
+                                                                                 : FAKE_OOM;
 }
 
 int fake_alloc(uint64_t bytes, uint64_t *ret)
@@ -301,7 +249,7 @@ static void drop_device(const struct range *range, int device)
     if (script != NULL) {
         script->free(script->ctx, range->own);
     } else {
-        unmap(range->base, range->base_bytes);
+        fake_pages_free(range->base, range->base_bytes);
         account_device(device, -(int64_t)range->taken);
     }
     account_add(ACCOUNT_live_bytes, -(int64_t)range->bytes);
@@ -419,7 +367,7 @@ int fake_reserve(uint64_t bytes, uint64_t *ret)
     if (!granular(bytes))
         return FAKE_INVALID;
     struct range range = {.bytes = bytes, .kind = RANGE_RESERVED};
-    range.address = reserve(bytes, w.granularity);
+    range.address = fake_pages_reserve(bytes, w.granularity);
     if (range.address == 0 || !add_range(&range))
         return FAKE_OOM;
     account_add(ACCOUNT_ranges_reserved, 1);
@@ -449,7 +397,7 @@ int fake_reserve_free(uint64_t address, uint64_t bytes)
         rules_misuse("addresses are given back that are not reserved, or still mapped");
         return FAKE_INVALID;
     }
-    unmap(address, bytes);
+    fake_pages_free(address, bytes);
     account_add(ACCOUNT_ranges_freed, 1);
     return FAKE_OK;
 }
@@ -540,7 +488,7 @@ int fake_access(uint64_t address, uint64_t bytes)
         return r;
     if (!find_range(address, RANGE_MAPPED, false, &range) || range.bytes != bytes)
         return FAKE_INVALID;
-    return fake_script() != NULL || lay_poison(address, bytes) ? FAKE_OK : FAKE_OOM;
+    return fake_script() != NULL || fake_pages_poison(address, bytes) ? FAKE_OK : FAKE_OOM;
 }
 
 // Waits for nothing: what still runs there loses the device. Where it hangs, that is what is
