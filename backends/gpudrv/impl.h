@@ -119,6 +119,12 @@ struct plm_backend_device {
     atomic_bool lost;
     struct plm_hostmem machine; // where unified
     struct plm_gpu_slabs slabs;
+    uint64_t taken_bytes; // of the card's memory, by slabs
+    // Slabs were freed since the cache was emptied; what was used beside ours before that, and when
+    // the last one was freed.
+    bool freed;
+    uint64_t beside;
+    int64_t freed_ns;
     struct plm_gpu_slab *left; // freed after a loss: their mapped memory is still taken
     struct plm_choices choices;
     struct plm_gpu_staging *staging;
@@ -153,6 +159,8 @@ int plm_gpu_settle(struct plm_backend_device *dev);
 int plm_gpu_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret);
 int plm_gpu_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
                         struct plm_mem_info *ret_info);
+// Inside, before a slab is freed.
+void plm_gpu_note_free(struct plm_backend_device *dev);
 // Bounds the reading of a device in the host's memory by the machine's.
 void plm_gpu_read_unified(const struct plm_mem_info *machine, struct plm_mem_info *info);
 

@@ -48,8 +48,48 @@ int plm_gpu_query_free(struct plm_backend_device *dev, struct plm_mem_info *ret)
     return rc;
 }
 
-// What a free leaves with the driver is back after some milliseconds, of a process that ended after
-// 70 (measured: H100). Readings that still move after this time are another process's.
+// ---- until what was freed is free ----
+
+// CUDA shows a free at once (measured: H100). A driver that is late must not make a plan take what
+// we freed for a neighbour's. What is still used after this time is not ours.
+#define FREES_NS     INT64_C(2000000000)
+#define FREES_NAP_NS INT64_C(2000000)
+
+// What is used of the card beside our slabs.
+static int read_beside(struct plm_backend_device *dev, uint64_t *ret)
+{
+    uint64_t free_bytes, total;
+    const int rc = plm_gpu_status(dev, dev->driver->memory_info(dev->lib, &free_bytes, &total));
+    const uint64_t used = rc == PLM_OK && total > free_bytes ? total - free_bytes : 0;
+    *ret = used > dev->taken_bytes ? used - dev->taken_bytes : 0;
+    return rc;
+}
+
+void plm_gpu_note_free(struct plm_backend_device *dev)
+{
+    if (dev->card.unified) // all of the machine takes and frees there
+        return;
+    if (!dev->freed)
+        dev->freed = read_beside(dev, &dev->beside) == PLM_OK;
+    dev->freed_ns = plm_now(dev->clock);
+}
+
+static int await_frees(struct plm_backend_device *dev)
+{
+    const int64_t until = dev->freed_ns + FREES_NS;
+    int rc = PLM_OK;
+    while (dev->freed && rc == PLM_OK) {
+        uint64_t beside;
+        rc = read_beside(dev, &beside);
+        dev->freed = beside > dev->beside && plm_now(dev->clock) < until;
+        if (rc == PLM_OK && dev->freed)
+            dev->clock->sleep_ns(dev->clock->ctx, FREES_NAP_NS);
+    }
+    return rc;
+}
+
+// The memory of a process that ended is back after 70 ms (measured: H100). Readings that still move
+// after this time are of one that runs.
 #define AGREE_NS     INT64_C(500000000)
 #define AGREE_NAP_NS INT64_C(2000000)
 
@@ -80,8 +120,10 @@ int plm_gpu_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
     if (rc == PLM_OK) {
         *ret_released = plm_gpu_staging_trim(dev);
         plm_host_trim();
-        rc = read_settled(dev, ret_info);
+        rc = await_frees(dev);
     }
+    if (rc == PLM_OK)
+        rc = read_settled(dev, ret_info);
     plm_gpu_leave(dev, before);
     return rc;
 }

@@ -135,6 +135,8 @@ int plm_gpu_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint6
         return rc;
     }
     insert(&dev->slabs, slab);
+    if (slab->host == NULL)
+        dev->taken_bytes += slab->taken;
     *ret = (struct plm_slab){.addr = slab->addr,
                              .bytes = bytes,
                              .taken_bytes = slab->taken,
@@ -166,10 +168,14 @@ void plm_gpu_free(struct plm_backend_device *dev, struct plm_slab *slab)
     uint64_t before;
     if (plm_gpu_enter(dev, &before) == PLM_OK) {
         await_users(dev, own);
+        if (own->host == NULL)
+            plm_gpu_note_free(dev);
         r = give_back(dev, own);
         plm_gpu_status(dev, r);
         plm_gpu_leave(dev, before);
     }
+    if (own->host == NULL)
+        dev->taken_bytes -= own->taken;
     if (r == PLM_GPU_OK || own->mapping.bytes == 0) {
         plm_free(dev->host, own);
         return;

@@ -211,6 +211,13 @@ static void leave(struct plm_gpu_library *lib, uint64_t before)
 
 // ---- memory ----
 
+static void freed(uint64_t bytes)
+{
+    stub.device_bytes -= bytes;
+    stub.late_bytes += bytes;
+    stub.late_left = stub.late;
+}
+
 static plm_gpu_r memory_info(struct plm_gpu_library *lib, uint64_t *ret_free, uint64_t *ret_total)
 {
     (void)lib;
@@ -220,6 +227,11 @@ static plm_gpu_r memory_info(struct plm_gpu_library *lib, uint64_t *ret_free, ui
     stub.readings++;
     *ret_total = stub.capacity;
     *ret_free = stub.capacity - stub.device_bytes - stub.foreign[i];
+    if (stub.late_left == 0)
+        stub.late_bytes = 0;
+    else
+        stub.late_left--;
+    *ret_free -= stub.late_bytes;
     return PLM_GPU_OK;
 }
 
@@ -244,7 +256,7 @@ static plm_gpu_r memory_free(struct plm_gpu_library *lib, uint64_t addr)
     ck_assert_int_gt(depth, 0);
     CALLED;
     char *p = (char *)(uintptr_t)addr - 256;
-    stub.device_bytes -= ((struct block *)p)->bytes;
+    freed(((struct block *)p)->bytes);
     disown(p);
     give(p);
     return PLM_GPU_OK;
@@ -283,7 +295,7 @@ static plm_gpu_r unmap(struct plm_gpu_library *lib, struct plm_gpu_mapping *m)
     if (lost || depth == 0)
         return PLM_GPU_LOST;
     char *p = (char *)(uintptr_t)m->addr - 256;
-    stub.device_bytes -= m->bytes;
+    freed(m->bytes);
     stub.maps--;
     give(p);
     return PLM_GPU_OK;

@@ -28,6 +28,7 @@ struct stub {
     plm_gpu_r fail_with;
     uint64_t not_ready;    // so often an event is not reached yet
     uint64_t foreign[4];   // taken by others at the next readings, the last of them from then on
+    uint64_t late;         // readings in which memory that is freed is still counted
     const char *bad_image; // that is corrupt
     const char *no_symbol; // that no image has
     const char *local;     // the kernel that takes local memory
@@ -37,7 +38,8 @@ struct stub {
     int64_t maps;          // of them mapped memory
     uint64_t device_bytes; // taken
     uint64_t queries, settles, readings, copies_in;
-    uint32_t n_launches; // that ran
+    uint64_t late_bytes, late_left; // freed and still counted, in so many readings to come
+    uint32_t n_launches;            // that ran
     struct stub_launch launches[STUB_LAUNCHES];
 };
 

@@ -429,6 +429,72 @@ START_TEST(a_mapped_slab_is_freed_beside_what_runs)
 }
 END_TEST
 
+// A clock that runs while somebody sleeps.
+static int64_t slept_ns;
+
+static int64_t quick_now(void *ctx)
+{
+    (void)ctx;
+    return slept_ns;
+}
+
+static void quick_sleep(void *ctx, int64_t ns)
+{
+    (void)ctx;
+    slept_ns += ns;
+}
+
+static const struct plm_clock quick_clock = {.now_ns = quick_now, .sleep_ns = quick_sleep};
+
+START_TEST(empty_cache_waits_for_what_was_freed)
+{
+    uint64_t released;
+    struct plm_mem_info info;
+    open_device();
+    dev->clock = &quick_clock;
+    struct plm_slab a = take(PLM_SLAB_DEVICE, 100 * MIB), b = take(PLM_SLAB_ELASTIC, 50 * MIB),
+                    c = take(PLM_SLAB_DEVICE, 20 * MIB);
+    stub.late = 100; // readings, of which two in a row agree
+    plm_gpu_free(dev, &a);
+    plm_gpu_free(dev, &b);
+    ck_assert_int_eq(plm_gpu_empty_cache(dev, &released, &info), PLM_OK);
+    ck_assert_uint_eq(info.free_bytes, 1004 * MIB);
+    ck_assert_uint_eq(stub.late_left, 0);
+    // Nothing is on its way any more, and nothing is waited for.
+    const uint64_t readings = stub.readings;
+    ck_assert_int_eq(plm_gpu_empty_cache(dev, &released, &info), PLM_OK);
+    ck_assert_uint_eq(stub.readings, readings + 2);
+    // What a neighbour took meanwhile is waited for in vain, and not for long.
+    stub.late = 0;
+    slept_ns = 0;
+    plm_gpu_free(dev, &c);
+    for (int i = 0; i < 4; i++)
+        stub.foreign[i] = 30 * MIB;
+    ck_assert_int_eq(plm_gpu_empty_cache(dev, &released, &info), PLM_OK);
+    ck_assert_uint_eq(info.free_bytes, 994 * MIB);
+    ck_assert_int_le(slept_ns, INT64_C(2100000000));
+    end();
+}
+END_TEST
+
+// The machine's memory is everybody's.
+START_TEST(a_unified_device_waits_for_no_free)
+{
+    struct plm_error err = {0};
+    uint64_t released;
+    struct plm_mem_info info;
+    begin();
+    stub.cards[0].unified = true;
+    ck_assert_int_eq(try_open(&err), PLM_OK);
+    struct plm_slab a = take(PLM_SLAB_DEVICE, 10 * MIB);
+    stub.late = 100;
+    plm_gpu_free(dev, &a);
+    ck_assert_int_eq(plm_gpu_empty_cache(dev, &released, &info), PLM_OK);
+    ck_assert_uint_eq(stub.readings, 2);
+    end();
+}
+END_TEST
+
 START_TEST(empty_cache_reads_until_two_readings_agree)
 {
     uint64_t released;
@@ -1069,6 +1135,8 @@ int main(void)
     tcase_add_test(t, parts_that_fit_a_segment_are_one_transfer);
     tcase_add_test(t, a_small_copy_waits_for_nothing);
     tcase_add_test(t, a_mapped_slab_is_freed_beside_what_runs);
+    tcase_add_test(t, empty_cache_waits_for_what_was_freed);
+    tcase_add_test(t, a_unified_device_waits_for_no_free);
     tcase_add_test(t, empty_cache_reads_until_two_readings_agree);
     tcase_add_test(t, what_is_wrong_with_an_image_or_kernel_is_said);
     tcase_add_test(t, the_warm_up_runs_every_kernel_of_the_plan_once);

@@ -277,8 +277,6 @@ const char *scripted_lacks(const struct plm_world *world)
         return "no call empties a driver's cache";
     if (d->poison != PLM_SIM_POISON_NONE)
         return "tokens are not looked at";
-    if (!s.vulkan && d->free_lag_ns > 0)
-        return "what is freed is back at once";
     if (!s.vulkan && d->commit == PLM_COMMIT_SOFT)
         return "nobody takes what is held";
     if (!s.vulkan && !d->hides_process_use && wants_process_use(world))
