@@ -9,18 +9,31 @@
 // ---- the guard ----
 
 #define GUARD_BYTE 0xA5 // neither zero nor a likely byte of a float
+// What results hold in the guard's place until they come. No likely byte either, so that a guard
+// that a kernel wrote to is not taken for one that did not come.
+#define UNWRITTEN_BYTE 0x5C
+
+static bool is_all(const void *bytes, unsigned char byte)
+{
+    unsigned char all[PLM_COST_GUARD_BYTES];
+    memset(all, byte, sizeof(all));
+    return memcmp(bytes, all, sizeof(all)) == 0;
+}
+
+static const char *guard_of_results(const struct plm_run *run)
+{
+    return (const char *)run->results + run->guard_at;
+}
 
 static int read_guard(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
 {
     unsigned char guard[PLM_COST_GUARD_BYTES];
     int r = PLM_OK;
     if (run->results != NULL)
-        memcpy(guard, (const char *)run->results + run->guard_at, sizeof(guard));
+        memcpy(guard, guard_of_results(run), sizeof(guard));
     else
         r = plm_device_copy_out(core->device, guard, run->out.guard, sizeof(guard));
-    unsigned char whole[PLM_COST_GUARD_BYTES];
-    memset(whole, GUARD_BYTE, sizeof(whole));
-    int64_t over = memcmp(guard, whole, sizeof(guard)) != 0 ? PLM_COST_GUARD_BYTES : 0;
+    int64_t over = is_all(guard, GUARD_BYTE) ? 0 : PLM_COST_GUARD_BYTES;
     while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
         over--;
     if (r == PLM_OK)
@@ -82,15 +95,16 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
     run->results_addr = core->results.addr + at;
     run->results = (const void *)((const char *)core->results.host + at);
     run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;
-    // Results that do not come must show: every row is wrong then, and the guard is gone. But the
-    // token is one: the next step may read it before anybody looks. Where nothing is computed they
-    // are what a step without fault leaves.
+    // Results that do not come must show: every row is wrong then, and the guard is not there. But
+    // the token is one: the next step may read it before anybody looks. Where nothing is computed
+    // they are what a step without fault leaves.
     const bool computes = !plm_device_caps(core->device)->addresses_only;
     struct plm_argmax_record *records = (void *)((char *)core->results.host + at);
     memset(records, 0, run->guard_at);
     for (uint32_t i = 0; i < s->logits_rows; i++)
         records[i].n_wrong = computes;
-    memset((char *)records + run->guard_at, computes ? 0 : GUARD_BYTE, PLM_COST_GUARD_BYTES);
+    memset((char *)records + run->guard_at, computes ? UNWRITTEN_BYTE : GUARD_BYTE,
+           PLM_COST_GUARD_BYTES);
 }
 
 int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret)
@@ -124,6 +138,10 @@ int plm_core_land(struct plm_core *core, const struct plm_run *run, int64_t *ret
     // One that was submitted while another ran began when that ended.
     core->forward_ns = now - plm_max_i64(run->start_ns, core->landed_ns);
     core->landed_ns = now;
+    if (r == PLM_OK && run->results != NULL && is_all(guard_of_results(run), UNWRITTEN_BYTE)) {
+        plm_logf(&core->log, PLM_LOG_ERROR, "a step has ended, but its results did not come");
+        return PLM_ERR_LOST; // what a device says that does so can not be trusted
+    }
     if (r == PLM_OK && ret_used_bytes != NULL)
         r = read_guard(core, run, ret_used_bytes);
     return r;

@@ -240,7 +240,8 @@ void plm_core_drop_results(struct plm_core *core);
 // ballast, but not with carry; OUT_OF_DEVICE: nothing ran. The results of the last forward but two
 // are overwritten.
 int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret);
-// Waits for it. TIMEOUT: it runs longer than the watchdog allows, and may still run.
+// Waits for it. TIMEOUT: it runs longer than the watchdog allows, and may still run. LOST also
+// where its results did not come.
 // *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost() where the guard
 // behind the last buffer was written. Looks at results alone where it leaves some, so that others
 // may be submitted after it.

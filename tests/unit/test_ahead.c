@@ -41,6 +41,36 @@ static int count_wait(struct plm_backend_device *dev, uint64_t value, int64_t ti
     return plm_sim_backend.wait(dev, value, timeout_ns);
 }
 
+// Results of steps that do not reach the host: of which of those that leave any (from 0 on), and
+// whether all of them or the record of one row.
+static struct {
+    bool on;
+    uint64_t from, times;
+    int32_t row; // below 0: all
+} keeps_back;
+static uint64_t left_results;
+
+static int count_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units,
+                        const void *args, size_t args_bytes)
+{
+    struct plm_copy_args part;
+    const uint64_t record = sizeof(struct plm_argmax_record) / 4;
+    if (op != PLM_OP_COPY || !keeps_back.on || left_results++ - keeps_back.from >= keeps_back.times)
+        return plm_sim_backend.launch(dev, op, units, args, args_bytes);
+    if (keeps_back.row < 0)
+        return PLM_OK;
+    memcpy(&part, args, sizeof(part));
+    const uint64_t before = (uint64_t)keeps_back.row * record, words = part.n_words;
+    part.n_words = before;
+    int r = before > 0 ? plm_sim_backend.launch(dev, op, units, &part, sizeof(part)) : PLM_OK;
+    part.src += (before + record) * 4;
+    part.dst += (before + record) * 4;
+    part.n_words = words - before - record;
+    if (r == PLM_OK)
+        r = plm_sim_backend.launch(dev, op, units, &part, sizeof(part));
+    return r;
+}
+
 static int count_copy_out(struct plm_backend_device *dev, void *dst, uint64_t src, uint64_t bytes)
 {
     waited = submitted; // it is ordered after all there is
@@ -97,6 +127,9 @@ static void init(bool async)
     clock_source = plm_sim_clock_source(&sim_clock);
     counting = plm_sim_backend;
     counting.open = count_open;
+    memset(&keeps_back, 0, sizeof(keeps_back));
+    left_results = 0;
+    counting.launch = count_launch;
     counting.submit = count_submit;
     counting.wait = count_wait;
     counting.copy_out = count_copy_out;
@@ -442,6 +475,72 @@ START_TEST(any_submit_may_fail)
 }
 END_TEST
 
+// Results of any step may be lost: the device is opened again, and nobody notices.
+START_TEST(results_that_do_not_come_are_a_loss)
+{
+    const struct ask asks[] = {{.prompt = 9, .max = 12, .first = 5},
+                               {.prompt = 5, .max = 12, .first = 6, .from_step = 4}};
+    struct heard want[2], got[2];
+    serve_waiting(asks, 2, want);
+    for (uint64_t at = 0; at < 13; at++) {
+        init(true);
+        plim_engine *engine = start();
+        keeps_back.on = true;
+        keeps_back.from = at;
+        keeps_back.times = 1;
+        keeps_back.row = -1;
+        serve(engine, asks, 2, 0, got);
+        ck_assert_uint_gt(left_results, at);
+        same(want, got, 2);
+        ck_assert_uint_eq(engine->counts.losses, 1);
+        end(engine);
+    }
+}
+END_TEST
+
+// A device that never delivers is given up, and says so.
+START_TEST(results_that_never_come_end_the_engine)
+{
+    const struct ask asks[] = {{.prompt = 9, .max = 12, .first = 5},
+                               {.prompt = 5, .max = 12, .first = 6}};
+    struct heard got[2];
+    init(true);
+    plim_engine *engine = start();
+    keeps_back.on = true;
+    keeps_back.times = UINT64_MAX;
+    keeps_back.row = -1;
+    serve(engine, asks, 2, 0, got);
+    ck_assert_int_eq(got[0].status, PLIM_ERR_LOST);
+    ck_assert_int_eq(got[1].status, PLIM_ERR_LOST);
+    ck_assert_uint_eq(got[0].n[0] + got[1].n[0], 0);
+    end(engine);
+}
+END_TEST
+
+// The record of one row alone is lost: that request ends, and the other one goes on with the same
+// text.
+START_TEST(a_record_that_does_not_come_is_a_wrong_row)
+{
+    const struct ask asks[] = {{.prompt = 9, .max = 20, .first = 5},
+                               {.prompt = 9, .max = 20, .first = 6}};
+    struct heard want[2], got[2];
+    serve_waiting(asks, 2, want);
+    init(true);
+    plim_engine *engine = start();
+    keeps_back.on = true;
+    keeps_back.from = 6;
+    keeps_back.times = 1;
+    keeps_back.row = 1;
+    serve(engine, asks, 2, 0, got);
+    same(want, got, 1);
+    ck_assert_int_eq(got[1].status, PLIM_ERR_NUMERIC);
+    ck_assert_uint_eq(got[1].n[0], 6);
+    ck_assert_mem_eq(got[1].tokens[0], want[1].tokens[0], 6 * sizeof(int32_t));
+    ck_assert_uint_eq(engine->counts.losses, 0);
+    end(engine);
+}
+END_TEST
+
 START_TEST(a_hang_is_a_loss)
 {
     const struct ask ask = {.prompt = 9, .max = 20, .first = 5};
@@ -563,6 +662,9 @@ int main(void)
     tcase_add_test(tcase, a_small_pool_preempts_as_ever);
     tcase_add_test(tcase, more_than_run_at_once_wait_their_turn);
     tcase_add_test(tcase, any_submit_may_fail);
+    tcase_add_test(tcase, results_that_do_not_come_are_a_loss);
+    tcase_add_test(tcase, results_that_never_come_end_the_engine);
+    tcase_add_test(tcase, a_record_that_does_not_come_is_a_wrong_row);
     tcase_add_test(tcase, a_hang_is_a_loss);
     tcase_add_test(tcase, wrong_numbers_end_the_one_whose_they_are);
     tcase_add_test(tcase, a_sleep_lands_the_step);
