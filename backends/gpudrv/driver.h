@@ -41,6 +41,7 @@ struct plm_gpu_card {
     uint64_t total_bytes;
     bool unified;         // its memory is the host's
     bool spills;          // its driver may move memory to the host without an error (WSL)
+    bool sees_itself;     // its readings may count what this process holds, and no other
     bool shared_service;  // contexts are shared by MPS: a fault of one process is everybody's
     bool virtual_memory;  // slabs can be mapped, so that their release waits for nothing
     bool programmatic;    // launches may begin before their predecessor has ended

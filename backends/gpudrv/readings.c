@@ -23,9 +23,10 @@ void plm_gpu_read_unified(const struct plm_mem_info *machine, struct plm_mem_inf
 static int read_driver(struct plm_backend_device *dev, struct plm_mem_info *ret)
 {
     *ret = (struct plm_mem_info){.source = dev->driver->source,
-                                 .confidence = dev->caps.commit == PLM_COMMIT_HARD
-                                                   ? dev->driver->confidence
-                                                   : PLM_CONFIDENCE_LOW};
+                                 .confidence =
+                                     dev->caps.commit == PLM_COMMIT_HARD && !dev->card.sees_itself
+                                         ? dev->driver->confidence
+                                         : PLM_CONFIDENCE_LOW};
     int rc = plm_gpu_status(
         dev, dev->driver->memory_info(dev->lib, &ret->free_bytes, &ret->total_bytes));
     if (rc != PLM_OK || !dev->card.unified)

@@ -75,8 +75,8 @@ static int take_device(struct plm_backend_device *dev, enum plm_slab_kind kind, 
 static int take_pinned(struct plm_backend_device *dev, uint64_t bytes, struct plm_gpu_slab *slab)
 {
     slab->taken = plm_round_up(bytes, dev->caps.granularity_bytes);
-    return plm_gpu_status(dev,
-                          dev->driver->host_alloc(dev->lib, slab->taken, &slab->host, &slab->addr));
+    const plm_gpu_r r = dev->driver->host_alloc(dev->lib, slab->taken, &slab->host, &slab->addr);
+    return r == PLM_GPU_OUT_OF_MEMORY ? PLM_ERR_NOMEM_HOST : plm_gpu_status(dev, r);
 }
 
 static int take_imported(struct plm_backend_device *dev, uint64_t bytes, void *ptr,

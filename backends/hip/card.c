@@ -7,6 +7,9 @@
 
 // Earlier versions replay graphs with the arguments of another one, or leak.
 #define GRAPHS_VERSION 60100000
+// ROCm's own reading of a card's free memory came with 5.3, and HIP took it up after that; before,
+// it is what this process has left.
+#define READINGS_VERSION 60000000
 
 plm_gpu_r plm_hip_count(struct plm_gpu_library *lib, uint32_t *ret)
 {
@@ -64,6 +67,7 @@ plm_gpu_r plm_hip_describe(struct plm_gpu_library *lib, uint32_t card, struct pl
     // Mapped memory is left alone: versions from 5 to 7 leak it, leave its ranges busy or refuse
     // legal arguments, each in its own way.
     ret->graphs = has_graphs(lib);
+    ret->sees_itself = lib->version < READINGS_VERSION;
     plm_gpu_uuid_text(uuid.bytes, ret->uuid);
     arch_of(lib, device, ret->arch, sizeof(ret->arch));
     snprintf(ret->driver, sizeof(ret->driver), "HIP %d.%d.%d", lib->version / 10000000,

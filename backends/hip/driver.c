@@ -43,7 +43,8 @@ static plm_gpu_r context_create(struct plm_gpu_library *lib, uint32_t card, void
     return r;
 }
 
-// A card that failed is reset for the whole process: nothing else makes it usable again.
+// A card that failed is reset for the whole process: nothing else makes it usable again. (Where a
+// kernel touches memory that is not there, ROCm ends the process instead of giving an error.)
 static void context_destroy(struct plm_gpu_library *lib, void *context, bool lost)
 {
     uint64_t before;

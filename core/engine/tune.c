@@ -268,6 +268,8 @@ static int tune(struct plm_core *core, struct plm_tuning *known, struct plm_erro
     plm_core_stress_ops(core, &ops);
     plm_core_phase(core, PLM_PHASE_TUNE);
     int r = take_memory(core, &ops, &caps);
+    if (r != PLM_OK)
+        plm_fail(err, r, "no memory for the tuning: %s", plm_strstatus(r));
     // Not counted: on a busy machine the pages alone may take longer.
     run.deadline = plm_now(core->clock) + BUDGET_NS;
     if (r == PLM_OK)

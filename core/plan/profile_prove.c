@@ -379,7 +379,10 @@ static void plan_again(struct plm_loop *l, struct plm_plan *plan)
 static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
 {
     l->in.caps = l->opts->certified->plan.in.caps;
-    int r = plm_loop_agree(l, l->ops->set_caps(l->ops->ctx, &l->in.caps));
+    const int taken = l->ops->set_caps(l->ops->ctx, &l->in.caps);
+    if (taken != PLM_OK)
+        plm_loop_fail(l, taken, "no memory for the workspace");
+    int r = plm_loop_agree(l, taken);
     if (r == PLM_OK)
         r = plm_loop_capture(l);
     if (r == PLM_OK)

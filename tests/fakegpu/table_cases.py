@@ -104,6 +104,7 @@ def images_that_can_not_be_used():
 def no_room_at_the_start():
     start("8 MiB free of 512", "foresight", f"{CARD} neighbour=440MiB", "missing", "MiB")
     start("out of memory", "pinned host memory", "fail host-alloc oom", "pinned memory")
+    start("out of memory", "pinned host memory of the workspace", "fail host-alloc oom nth=3 times=all", "host memory")
     start("out of memory", "stream", "fail stream oom", "stream")
     # In the warm-up the start fails and names the kernel; in the proof it goes on.
     start("out of memory", "launch 5", "fail launch oom nth=5", "kernel", "memory")

@@ -218,6 +218,19 @@ START_TEST(a_card_whose_memory_may_be_moved_is_refused_unless_asked_for)
 }
 END_TEST
 
+START_TEST(a_reading_without_the_others_is_not_trusted)
+{
+    struct plm_error err = {0};
+    struct plm_mem_info info;
+    begin();
+    stub.cards[0].sees_itself = true;
+    ck_assert_int_eq(try_open(&err), PLM_OK);
+    ck_assert_int_eq(plm_gpu_query_free(dev, &info), PLM_OK);
+    ck_assert_int_eq(info.confidence, PLM_CONFIDENCE_LOW);
+    end();
+}
+END_TEST
+
 START_TEST(a_shared_card_is_warned_of)
 {
     struct plm_error err = {0};
@@ -291,6 +304,20 @@ START_TEST(slabs_take_whole_steps)
     plm_gpu_free(dev, &c);
     plm_gpu_free(dev, &a);
     ck_assert_uint_eq(stub.device_bytes, 0);
+    end();
+}
+END_TEST
+
+START_TEST(pinned_memory_is_the_hosts)
+{
+    struct plm_slab slab;
+    open_device();
+    stub.fail_at = "host_alloc";
+    stub.fail_nth = stub.fail_times = 1;
+    stub.fail_with = PLM_GPU_OUT_OF_MEMORY;
+    ck_assert_int_eq(plm_gpu_alloc(dev, PLM_SLAB_PINNED, MIB, NULL, &slab), PLM_ERR_NOMEM_HOST);
+    slab = take(PLM_SLAB_PINNED, MIB);
+    plm_gpu_free(dev, &slab);
     end();
 }
 END_TEST
@@ -1127,9 +1154,11 @@ int main(void)
     tcase_add_test(t, a_unified_device_has_what_the_machine_has);
     tcase_add_test(t, capabilities_follow_from_the_card);
     tcase_add_test(t, a_card_whose_memory_may_be_moved_is_refused_unless_asked_for);
+    tcase_add_test(t, a_reading_without_the_others_is_not_trusted);
     tcase_add_test(t, a_shared_card_is_warned_of);
     tcase_add_test(t, whatever_fails_at_open_leaves_nothing);
     tcase_add_test(t, slabs_take_whole_steps);
+    tcase_add_test(t, pinned_memory_is_the_hosts);
     tcase_add_test(t, memory_is_imported_where_it_is_the_devices_own);
     tcase_add_test(t, copies_go_through_rings_of_fixed_size);
     tcase_add_test(t, parts_that_fit_a_segment_are_one_transfer);
