@@ -117,8 +117,7 @@ const struct plm_gpu_kernel *plm_gpu_kernel_named(const char *symbol)
 
 // ---- all of a plan ----
 
-// Whether a kernel's type is one of the KV cache.
-static bool typed_by_kv(enum plm_op op)
+bool plm_gpu_typed_by_kv(enum plm_op op)
 {
     return op == PLM_OP_KV_WRITE || op == PLM_OP_ROPE_KV || op == PLM_OP_ATTENTION ||
            op == PLM_OP_ATTENTION_SPLIT;
@@ -133,7 +132,8 @@ static bool needed(const struct plm_gpu_kernel *k, const struct plm_kernel_needs
         return true;
     if (k->act == PLM_ACT_F32 && !plain && !needs->float_acts)
         return false;
-    return ((typed_by_kv(k->op) ? needs->kv_types : needs->weight_types) >> k->type & 1) != 0;
+    return ((plm_gpu_typed_by_kv(k->op) ? needs->kv_types : needs->weight_types) >> k->type & 1) !=
+           0;
 }
 
 int plm_gpu_kernels_each(const struct plm_kernel_needs *needs, plm_gpu_kernel_visit *visit,

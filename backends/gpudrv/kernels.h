@@ -57,6 +57,9 @@ int plm_gpu_kernel_grid(const struct plm_gpu_kernel *kernel, const void *args,
 // Rows of a product's input; 0: the op is none.
 uint32_t plm_gpu_product_rows(enum plm_op op, const void *args);
 
+// Whether the type that kernels of the op are built for is the KV cache's.
+bool plm_gpu_typed_by_kv(enum plm_op op);
+
 // The kernel with this entry point, or NULL.
 const struct plm_gpu_kernel *plm_gpu_kernel_named(const char *symbol);
 
