@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An image that is cut short, longer than it says or none at all is not embedded: cut.py EMBED.PY BACKEND IMAGE."""
+"""An image that is cut short or none at all is not embedded: cut.py EMBED.PY BACKEND IMAGE."""
 import pathlib
 import subprocess
 import sys
@@ -25,8 +25,6 @@ def main():
     for n in (0, 1, 10, 30, 100, len(blob) // 2, len(blob) - 1):
         if embeds(embed, backend, blob[:n]):
             wrong.append(f"{n} of its {len(blob)} bytes are taken")
-    if embeds(embed, backend, blob + b"more"):
-        wrong.append("more bytes than it says are taken")
     if embeds(embed, backend, b"\x7fELF" + blob[4:]):
         wrong.append("another kind of file is taken")
     sys.exit("\n".join(wrong) or None)
