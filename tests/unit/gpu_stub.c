@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gpu_stub.h"
+#include "gpu_stub_impl.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define OPS 4096
 
 struct stub stub;
 
@@ -22,27 +20,6 @@ struct plm_gpu_library {
     int unused;
 };
 
-struct op {
-    enum { COPY, LAUNCH } kind;
-    void *dst;
-    const void *src;
-    uint64_t bytes;
-    struct stub_launch launch;
-};
-
-struct graph {
-    struct graph *of; // of one that was instantiated: what of
-    uint32_t n;
-    struct stub_launch launches[64];
-};
-
-struct event {
-    uint64_t tick;
-};
-
-static struct op *ops; // the stream's, OPS of them
-static uint64_t n_ops, ran;
-static struct graph *capturing;
 static bool lost; // a call has said so since the last context was destroyed
 
 // Where map keeps what it gave.
@@ -52,10 +29,7 @@ struct block {
 
 void stub_reset(void)
 {
-    free(ops);
-    ops = calloc(OPS, sizeof(*ops));
-    n_ops = ran = 0;
-    capturing = NULL;
+    stub_stream_add(&stub_driver);
     lost = false;
     stub = (struct stub){.n_cards = 1, .capacity = 1u << 30, .map_granularity = 2u << 20};
     stub.cards[0] = (struct plm_gpu_card){.name = "Stub 90",
@@ -69,7 +43,7 @@ void stub_reset(void)
                                           .graphs_settable = true};
 }
 
-static plm_gpu_r called(const char *name)
+plm_gpu_r stub_called(const char *name)
 {
     if (stub.fail_nth == 0 || (stub.fail_at != NULL && strcmp(stub.fail_at, name) != 0))
         return PLM_GPU_OK;
@@ -79,14 +53,7 @@ static plm_gpu_r called(const char *name)
     return fails ? stub.fail_with : PLM_GPU_OK;
 }
 
-#define CALLED                                                                                     \
-    do {                                                                                           \
-        const plm_gpu_r scripted = called(__func__);                                               \
-        if (scripted != PLM_GPU_OK)                                                                \
-            return scripted;                                                                       \
-    } while (0)
-
-static void *take(size_t bytes)
+void *stub_take(size_t bytes)
 {
     void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
     ck_assert_ptr_nonnull(p);
@@ -94,7 +61,7 @@ static void *take(size_t bytes)
     return p;
 }
 
-static void give(void *p)
+void stub_give(void *p)
 {
     ck_assert_ptr_nonnull(p);
     stub.live--;
@@ -130,7 +97,7 @@ static struct plm_gpu_library library;
 static int load(struct plm_host *host, struct plm_gpu_library **ret, struct plm_error *err)
 {
     (void)host;
-    if (called("load") != PLM_GPU_OK)
+    if (stub_called("load") != PLM_GPU_OK)
         return plm_fail(err, PLM_ERR_NOT_FOUND, "stub: no driver");
     stub.live++;
     *ret = &library;
@@ -174,7 +141,7 @@ static plm_gpu_r context_create(struct plm_gpu_library *lib, uint32_t card, void
     (void)lib;
     (void)card;
     CALLED;
-    *ret = take(1);
+    *ret = stub_take(1);
     return PLM_GPU_OK;
 }
 
@@ -183,15 +150,15 @@ static void context_destroy(struct plm_gpu_library *lib, void *context, bool is_
     (void)lib;
     (void)is_lost;
     ck_assert_int_eq(depth, 0);
-    n_ops = ran = 0;
+    stub_stream_forget();
     lost = false;
     for (int i = 0; i < OWNED; i++) {
         if (owned[i] != NULL)
-            give(owned[i]);
+            stub_give(owned[i]);
         owned[i] = NULL;
     }
     stub.device_bytes = 0; // but for mapped memory, which tests of a loss look at by itself
-    give(context);
+    stub_give(context);
 }
 
 static plm_gpu_r enter(struct plm_gpu_library *lib, void *context, uint64_t *ret_before)
@@ -242,7 +209,7 @@ static plm_gpu_r memory_alloc(struct plm_gpu_library *lib, uint64_t bytes, uint6
     CALLED;
     if (bytes > stub.capacity - stub.device_bytes)
         return PLM_GPU_OUT_OF_MEMORY;
-    char *p = take(bytes + 256);
+    char *p = stub_take(bytes + 256);
     ((struct block *)p)->bytes = bytes;
     stub.device_bytes += bytes;
     own(p);
@@ -258,7 +225,7 @@ static plm_gpu_r memory_free(struct plm_gpu_library *lib, uint64_t addr)
     char *p = (char *)(uintptr_t)addr - 256;
     freed(((struct block *)p)->bytes);
     disown(p);
-    give(p);
+    stub_give(p);
     return PLM_GPU_OK;
 }
 
@@ -297,7 +264,7 @@ static plm_gpu_r unmap(struct plm_gpu_library *lib, struct plm_gpu_mapping *m)
     char *p = (char *)(uintptr_t)m->addr - 256;
     freed(m->bytes);
     stub.maps--;
-    give(p);
+    stub_give(p);
     return PLM_GPU_OK;
 }
 
@@ -306,7 +273,7 @@ static plm_gpu_r host_alloc(struct plm_gpu_library *lib, uint64_t bytes, void **
 {
     (void)lib;
     CALLED;
-    *ret = take(bytes);
+    *ret = stub_take(bytes);
     own(*ret);
     *ret_addr = (uintptr_t)*ret;
     return PLM_GPU_OK;
@@ -316,7 +283,7 @@ static plm_gpu_r host_free(struct plm_gpu_library *lib, void *host)
 {
     (void)lib;
     disown(host);
-    give(host);
+    stub_give(host);
     return PLM_GPU_OK;
 }
 
@@ -336,97 +303,6 @@ static plm_gpu_r host_unregister(struct plm_gpu_library *lib, void *host)
     (void)lib;
     (void)host;
     stub.live--;
-    return PLM_GPU_OK;
-}
-
-// ---- the stream ----
-
-static plm_gpu_r stream_create(struct plm_gpu_library *lib, void **ret)
-{
-    (void)lib;
-    CALLED;
-    *ret = take(1);
-    return PLM_GPU_OK;
-}
-
-static void stream_destroy(struct plm_gpu_library *lib, void *stream)
-{
-    (void)lib;
-    give(stream);
-}
-
-static plm_gpu_r event_create(struct plm_gpu_library *lib, void **ret)
-{
-    (void)lib;
-    CALLED;
-    *ret = take(sizeof(struct event));
-    ((struct event *)*ret)->tick = 0;
-    return PLM_GPU_OK;
-}
-
-static void event_destroy(struct plm_gpu_library *lib, void *event)
-{
-    (void)lib;
-    give(event);
-}
-
-static plm_gpu_r event_record(struct plm_gpu_library *lib, void *event, void *stream)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    ((struct event *)event)->tick = n_ops;
-    return PLM_GPU_OK;
-}
-
-static void run_until(uint64_t tick)
-{
-    for (; ran < tick; ran++) {
-        const struct op *op = &ops[ran % OPS];
-        if (op->kind == COPY)
-            memcpy(op->dst, op->src, op->bytes);
-        else if (stub.n_launches < STUB_LAUNCHES)
-            stub.launches[stub.n_launches++] = op->launch;
-    }
-}
-
-static plm_gpu_r event_query(struct plm_gpu_library *lib, void *event)
-{
-    (void)lib;
-    CALLED;
-    stub.queries++;
-    if (stub.not_ready > 0) {
-        stub.not_ready--;
-        return PLM_GPU_NOT_READY;
-    }
-    run_until(((struct event *)event)->tick);
-    return PLM_GPU_OK;
-}
-
-static void push(struct op op)
-{
-    ck_assert_uint_lt(n_ops - ran, OPS);
-    ops[n_ops++ % OPS] = op;
-}
-
-static plm_gpu_r copy_in(struct plm_gpu_library *lib, void *stream, uint64_t dst, const void *src,
-                         uint64_t bytes)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    stub.copies_in++;
-    push((struct op){.kind = COPY, .dst = (void *)(uintptr_t)dst, .src = src, .bytes = bytes});
-    return PLM_GPU_OK;
-}
-
-static plm_gpu_r copy_out(struct plm_gpu_library *lib, void *stream, void *dst, uint64_t src,
-                          uint64_t bytes)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    push((struct op){.kind = COPY, .dst = dst, .src = (void *)(uintptr_t)src, .bytes = bytes});
     return PLM_GPU_OK;
 }
 
@@ -469,132 +345,7 @@ static plm_gpu_r function_local(struct plm_gpu_library *lib, void *function, uin
     return PLM_GPU_OK;
 }
 
-// ---- launches and graphs ----
-
-static struct stub_launch remember(const struct plm_gpu_launch *l)
-{
-    struct stub_launch ret = {.symbol = l->function,
-                              .grid = l->grid[0],
-                              .threads = l->threads,
-                              .args_bytes = l->args_bytes};
-    memcpy(ret.args, l->args, l->args_bytes);
-    return ret;
-}
-
-static plm_gpu_r launch(struct plm_gpu_library *lib, void *stream, bool early,
-                        const struct plm_gpu_launch *l)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    struct op op = {.kind = LAUNCH, .launch = remember(l)};
-    op.launch.early = early;
-    if (capturing == NULL)
-        push(op);
-    else
-        capturing->launches[capturing->n++] = op.launch;
-    return PLM_GPU_OK;
-}
-
-static plm_gpu_r capture_begin(struct plm_gpu_library *lib, void *stream)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    ck_assert_ptr_null(capturing);
-    capturing = take(sizeof(*capturing));
-    capturing->n = 0;
-    return PLM_GPU_OK;
-}
-
-static plm_gpu_r capture_node(struct plm_gpu_library *lib, void *stream, void **ret)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    *ret = (void *)(uintptr_t)capturing->n;
-    return PLM_GPU_OK;
-}
-
-// Captured graphs that are there: nodes are theirs.
-static struct graph *captured[64];
-
-static struct graph **slot(const struct graph *graph)
-{
-    struct graph **at = captured;
-    while (at < captured + 64 && *at != graph)
-        at++;
-    ck_assert_msg(at < captured + 64, "a graph that is not there");
-    return at;
-}
-
-static plm_gpu_r capture_end(struct plm_gpu_library *lib, void *stream, void **ret_graph)
-{
-    (void)lib;
-    (void)stream;
-    const plm_gpu_r r = called("capture_end");
-    if (r == PLM_GPU_OK)
-        *ret_graph = *slot(NULL) = capturing;
-    else
-        give(capturing);
-    capturing = NULL;
-    return r;
-}
-
-static void graph_destroy(struct plm_gpu_library *lib, void *graph)
-{
-    (void)lib;
-    *slot(graph) = NULL;
-    give(graph);
-}
-
-static plm_gpu_r graph_instantiate(struct plm_gpu_library *lib, void *graph, void *stream,
-                                   void **ret)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    *ret = take(sizeof(struct graph));
-    memcpy(*ret, graph, sizeof(struct graph));
-    ((struct graph *)*ret)->of = graph;
-    return PLM_GPU_OK;
-}
-
-static void graph_exec_destroy(struct plm_gpu_library *lib, void *exec)
-{
-    (void)lib;
-    give(exec);
-}
-
-static plm_gpu_r graph_set(struct plm_gpu_library *lib, void *exec, void *node,
-                           const struct plm_gpu_launch *l)
-{
-    (void)lib;
-    CALLED;
-    struct stub_launch *at = &((struct graph *)exec)->launches[(uintptr_t)node - 1];
-    slot(((struct graph *)exec)->of);
-    ck_assert_str_eq(at->symbol, l->function);
-    const bool early = at->early; // an attribute of the node, which stays
-    *at = remember(l);
-    at->early = early;
-    return PLM_GPU_OK;
-}
-
-static plm_gpu_r graph_launch(struct plm_gpu_library *lib, void *exec, void *stream)
-{
-    (void)lib;
-    (void)stream;
-    CALLED;
-    const struct graph *g = exec;
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct op op = {.kind = LAUNCH, .launch = g->launches[i]};
-        op.launch.replayed = true;
-        push(op);
-    }
-    return PLM_GPU_OK;
-}
-
-const struct plm_gpu_driver stub_driver = {
+struct plm_gpu_driver stub_driver = {
     .name = "stub",
     .device_class = "stub-p16",
     .source = "stub",
@@ -622,25 +373,8 @@ const struct plm_gpu_driver stub_driver = {
     .host_free = host_free,
     .host_register = host_register,
     .host_unregister = host_unregister,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
-    .event_create = event_create,
-    .event_destroy = event_destroy,
-    .event_record = event_record,
-    .event_query = event_query,
-    .copy_in = copy_in,
-    .copy_out = copy_out,
     .module_load = module_load,
     .module_unload = module_unload,
     .module_function = module_function,
     .function_local = function_local,
-    .launch = launch,
-    .capture_begin = capture_begin,
-    .capture_node = capture_node,
-    .capture_end = capture_end,
-    .graph_destroy = graph_destroy,
-    .graph_instantiate = graph_instantiate,
-    .graph_exec_destroy = graph_exec_destroy,
-    .graph_set = graph_set,
-    .graph_launch = graph_launch,
 };

@@ -44,9 +44,9 @@ struct stub {
 };
 
 extern struct stub stub;
-extern const struct plm_gpu_driver stub_driver;
+extern struct plm_gpu_driver stub_driver;
 
-// One good card, nothing fails.
+// One good card, nothing fails. Before the first use.
 void stub_reset(void);
 
 #endif
