@@ -91,8 +91,9 @@ static int create_parts(struct plm_backend_device *dev, uint32_t max_dispatches,
                         dev->driver->name, dev->card.name, dev->driver->last_error(dev->lib));
     int rc = plm_gpu_staging_create(dev, &dev->staging);
     if (rc != PLM_OK)
-        return plm_fail(err, rc, "%s: %s: no pinned memory for the rings that copies go through",
-                        dev->driver->name, dev->card.name);
+        return plm_fail(err, rc,
+                        "%s: %s: no pinned memory for the rings that copies go through: %s",
+                        dev->driver->name, dev->card.name, plm_strstatus(rc));
     rc = plm_gpu_modules_create(dev, &dev->modules);
     if (rc == PLM_OK)
         rc = plm_gpu_list_create(dev, max_dispatches, &dev->list);

@@ -76,8 +76,9 @@ int plm_gpu_warm_up(struct plm_backend_device *dev, const struct plm_kernel_need
     if (rc == PLM_OK)
         rc = plm_gpu_kernels_each(needs, run, &w);
     else
-        plm_fail(err, rc, "%s: %s: no room to run the kernels once: %s", dev->driver->name,
-                 dev->caps.name, plm_strstatus(rc));
+        plm_fail(err, rc,
+                 "%s: %s: the memory to run the kernels once in cannot be had and filled: %s",
+                 dev->driver->name, dev->caps.name, plm_strstatus(rc));
     if (w.memory.slab.addr != 0)
         plm_gpu_free(dev, &w.memory.slab);
     return rc;
