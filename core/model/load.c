@@ -195,9 +195,11 @@ static int take_slab(struct loader *ld, const struct plm_weight *w)
                    : plm_fail(ld->err, r, "no memory for the weights: %s", plm_strstatus(r));
     struct plm_mem_info info = {0};
     plm_device_query_free(ld->device, &info);
-    r = plm_fail(ld->err, r, "the weights take %llu bytes more, but the device has %llu bytes left",
-                 (unsigned long long)walk.bytes, (unsigned long long)info.free_bytes);
-    if (ld->err != NULL) {
+    const bool short_of_it = info.free_bytes < walk.bytes;
+    r = plm_fail(ld->err, r, "the weights take %llu bytes more, but the device %s %llu bytes %s",
+                 (unsigned long long)walk.bytes, short_of_it ? "has" : "gives none of the",
+                 (unsigned long long)info.free_bytes, short_of_it ? "left" : "that it calls free");
+    if (ld->err != NULL && short_of_it) {
         ld->err->needed_bytes = (int64_t)walk.bytes;
         ld->err->limit_bytes = (int64_t)info.free_bytes;
     }
