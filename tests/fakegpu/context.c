@@ -86,17 +86,21 @@ void fake_lose(struct fake_ctx *ctx, const struct fault *fault)
     rules_lose(fault);
 }
 
+int fake_here(struct fake_ctx **ret)
+{
+    if (!initialized)
+        return FAKE_NOT_INITIALIZED;
+    const int r = fake_front.current(ret);
+    return r != FAKE_OK ? r : (*ret)->lost;
+}
+
 int fake_begin_work(struct fake_ctx **ret, enum fake_place place, int64_t *ret_hang_ms)
 {
     struct fault fault;
     *ret_hang_ms = 0;
-    if (!initialized)
-        return FAKE_NOT_INITIALIZED;
-    const int r = fake_front.current(ret);
+    const int r = fake_here(ret);
     if (r != FAKE_OK)
         return r;
-    if ((*ret)->lost != 0)
-        return (*ret)->lost;
     if (!rules_strike(place, 0, &fault) && !rules_strike(PLACE_WORK, 0, &fault))
         return FAKE_OK;
     if (fault.result == FAKE_HANG) {
@@ -111,13 +115,9 @@ int fake_begin_work(struct fake_ctx **ret, enum fake_place place, int64_t *ret_h
 int fake_begin(struct fake_ctx **ret, enum fake_place place, uint64_t bytes)
 {
     struct fault fault;
-    if (!initialized)
-        return FAKE_NOT_INITIALIZED;
-    const int r = fake_front.current(ret);
+    const int r = fake_here(ret);
     if (r != FAKE_OK)
         return r;
-    if ((*ret)->lost != 0)
-        return (*ret)->lost;
     if (!rules_strike(place, bytes, &fault))
         return FAKE_OK;
     if (fake_is_sticky(fault.result))

@@ -134,7 +134,9 @@ void fake_unlock(void);
 int fake_init(void);
 // What is shown; NOT_INITIALIZED before fake_init.
 int fake_world(struct world *ret);
-// The current context, which must be usable; a fault at the place may strike it.
+// The current context, which must be usable.
+int fake_here(struct fake_ctx **ret);
+// The same; a fault at the place may strike it.
 int fake_begin(struct fake_ctx **ret, enum fake_place place, uint64_t bytes);
 // The same where the caller tells a hang apart: *ret_hang_ms.
 int fake_begin_work(struct fake_ctx **ret, enum fake_place place, int64_t *ret_hang_ms);

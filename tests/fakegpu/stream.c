@@ -209,7 +209,10 @@ int fake_stream_destroy(struct fake_stream *s)
 {
     if (!fake_object_is(s, FAKE_STREAM))
         return FAKE_INVALID_HANDLE;
+    const struct fault given_up = {.result = FAKE_LAUNCH_TIMEOUT};
     const int r = run_to(s, s->n);
+    if (r == FAKE_NOT_READY) // what hangs there never ends, nor does what its context holds
+        fake_lose(s->object.ctx, &given_up);
     fake_stream_release(s);
     return r == FAKE_NOT_READY ? FAKE_OK : r;
 }
@@ -522,7 +525,7 @@ int fake_graph_set(struct fake_exec *e, const struct fake_node *node,
                    const struct fake_launch *launch)
 {
     struct fake_ctx *ctx;
-    const int r = fake_begin(&ctx, PLACE_GRAPH, 0);
+    const int r = fake_here(&ctx);
     if (r != FAKE_OK)
         return r;
     if (!fake_object_is(e, FAKE_EXEC) || e->object.ctx != ctx)

@@ -48,10 +48,10 @@ class FaultTable:
             same((kind, counters[kind + "_destroyed"]), (kind, counters[kind + "_created"]))
         return last.removeprefix("plimsoll serve: ")
 
-    def start(self, fault, place, rules, *words, either=False, **options):
+    def start(self, fault, place, rules, *words, either=False, args=(), **options):
         """A start under rules: with words it must fail and say them, else serve the undisturbed texts.
         either: it may do both; options: of the server; returns whether a rule struck."""
-        server = self.server(rules=rules, wait=False, **options)
+        server = self.server(*args, rules=rules, wait=False, **options)
         try:
             wait_until(lambda: server.process.poll() is not None or "READY: " in server.text(), "an outcome",
                        240)
