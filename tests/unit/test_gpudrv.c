@@ -2,7 +2,6 @@
 // The host code that CUDA and HIP share, on a driver of the test's own (gpu_stub.h): what is there
 // before a list runs.
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 // choices and losses.
 #include <check.h>
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
