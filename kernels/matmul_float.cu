@@ -10,7 +10,10 @@
     {                                                                                              \
         typedef __VA_ARGS__ product;                                                               \
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
-        plm_matmul_grouped<product>(a, shared);                                                    \
+        const plm_matmul_spot at = plm_matmul_grouped(                                             \
+            a, blockIdx.x, product::panels * PLM_PANEL_ROWS, product::rows);                       \
+        plm_matmul<product>(a, shared, at.out / (product::panels * PLM_PANEL_ROWS),                \
+                            at.row / product::rows);                                               \
     }
 #define LINE(name, type) MATMUL(line, name, 4, plm_float_few<PLM_TYPE_##type, 1, 1>)
 #define FEW(name, type)  MATMUL(few, name, 4, plm_float_few<PLM_TYPE_##type, 1, 8>)

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul over 8-bit activations for prompts: 64 rows by four panels a block.
-#include "kernels/lib/matmul.cuh"
-#include "kernels/lib/q8.cuh"
+// matmul over 8-bit activations for prompts: 128 rows by six panels a block.
+#include "kernels/lib/q8_tile.cuh"
 
 #define MATMUL(name, type)                                                                         \
     PLM_KERNEL(plm_matmul_tile_##name, PLM_PRODUCT_THREADS, 1, plm_matmul_args)                    \
     {                                                                                              \
-        typedef plm_q8_many<PLM_TYPE_##type, 4> product;                                           \
-        PLM_SHARED(uint8_t, shared, product::bytes);                                               \
-        plm_matmul_grouped<product, 64>(a, shared);                                                \
+        typedef plm_q8_tile<PLM_TYPE_##type> math;                                                 \
+        PLM_SHARED(uint8_t, shared, plm_tile<math>::bytes);                                        \
+        plm_tile_matmul<math>(a, shared);                                                          \
     }
 
 MATMUL(q8_0, Q8_0)

@@ -58,21 +58,24 @@ PLM_FN void plm_matmul(const struct plm_matmul_args &a, uint8_t *shared, uint32_
     }
 }
 
-// The same for many rows: tiles of rows in groups of 16, all panels by the tiles of a group before
-// the next group. So what runs at once are many tiles of few panels: the activations of a group
-// stay in the cache while the weight goes by.
-#define PLM_MATMUL_GROUP_TILES 16u
+// For many rows: tiles of rows in groups of PLM_MATMUL_GROUP_ROWS, all outputs by the tiles of a
+// group before the next group. So what runs at once are many tiles of few outputs: the activations
+// of a group stay in the cache while the weight goes by.
+#define PLM_MATMUL_GROUP_ROWS 1024u
 
-template <class S, uint32_t ROWS = S::rows>
-PLM_FN void plm_matmul_grouped(const struct plm_matmul_args &a, uint8_t *shared)
+// Where a block's results begin.
+struct plm_matmul_spot {
+    uint32_t out, row;
+};
+
+// Of block `block`, where each has so many outputs and rows.
+PLM_FN plm_matmul_spot plm_matmul_grouped(const struct plm_matmul_args &a, uint32_t block,
+                                          uint32_t outs, uint32_t rows)
 {
-    const uint32_t outs = S::panels * PLM_PANEL_ROWS, groups = (a.n_out + (outs - 1)) / outs;
-    const uint32_t tiles = (a.rows + (ROWS - 1)) / ROWS;
-    const uint32_t first = blockIdx.x / (groups * PLM_MATMUL_GROUP_TILES) * PLM_MATMUL_GROUP_TILES;
-    const uint32_t left = tiles - first;
-    const uint32_t n = left < PLM_MATMUL_GROUP_TILES ? left : PLM_MATMUL_GROUP_TILES;
-    const uint32_t i = blockIdx.x - first * groups;
-    plm_matmul<S, ROWS>(a, shared, i / n, first + i % n);
+    const uint32_t groups = (a.n_out + (outs - 1)) / outs, tiles = (a.rows + (rows - 1)) / rows;
+    const uint32_t most = PLM_MATMUL_GROUP_ROWS / rows, first = block / (groups * most) * most;
+    const uint32_t n = tiles - first < most ? tiles - first : most, i = block - first * groups;
+    return {i / n * outs, (first + i % n) * rows};
 }
 
 #endif

@@ -45,6 +45,7 @@
 // plm_copy16(shared, global)                 begins a copy of 16 bytes, both aligned to 16
 // plm_copy16_near(shared, global)            the same through the first cache level: other warps of the block
 //     read the lines, too
+// plm_copy4(shared, global)                  the same of 4 bytes, both aligned to 4
 // plm_copy_commit()                          ends a group of copies of this thread
 // plm_copy_wait<N>()                         until at most N groups of this thread are under way; other
 //     threads see them after a barrier
@@ -53,6 +54,8 @@
 //
 // plm_dot4(acc, a, b)                        acc + the four products of signed bytes
 // plm_mma_s8(d, a, b)                        int d[4] += A * B: m16n8k32 of signed bytes
+// plm_mma_s8_half(d, a0, a1, b)              its first half of k: m16n8k16
+// plm_product_s8(d, a, b)                    float d[4] = A * B, of the same: exact below 2^22
 // plm_mma_bf16(d, a, b), plm_mma_f16(d, a, b)   float d[4] += A * B: m16n8k16
 // plm_mma_tf32(d, a, b)                      float d[4] += A * B: m16n8k8, operands plm_tf32()
 //     Fragments as PTX has them, with g = lane / 4 and t = lane % 4: d[0..3] is (g, 2t), (g, 2t+1),
@@ -62,6 +65,9 @@
 // PLM_MMA_SUMS                               how many d of such products a thread can hold beside the
 //     fragments of four A: a multiple of 8
 // plm_tf32(x)                                x rounded to TF32, as bits
+// plm_matrices(ret[4], row)                  four 8x8 matrices of 16-bit elements from shared memory: lane
+//     8i + j gives the address of the 16 bytes of row j of matrix i; ret[i] holds elements (g, 2t) and
+//     (g, 2t+1) of matrix i
 // plm_matrices_transposed(ret[4], row)       four 8x8 matrices of 16-bit elements from shared memory,
 //     transposed: lane 8i + j gives the address of the 16 bytes of row j of matrix i; ret[i] holds
 //     elements (2t, g) and (2t+1, g) of matrix i

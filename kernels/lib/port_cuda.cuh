@@ -48,6 +48,14 @@ PLM_FN void plm_copy16_near(void *shared, const void *global)
                  : "memory");
 }
 
+PLM_FN void plm_copy4(void *shared, const void *global)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(global)
+                 : "memory");
+}
+
 PLM_FN void plm_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 template <int N> PLM_FN void plm_copy_wait()
@@ -96,6 +104,29 @@ PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+PLM_FN void plm_mma_s8_half(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+
+// The sum begins with the bits of 1.5 * 2^23, of whose mantissa the lowest bit is 1: as a float, what is
+// added to them is a difference from that. (Conversions would take two turns each.)
+PLM_FN void plm_product_s8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    const uint32_t magic = 0x4b400000u;
+    uint32_t sum[4];
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%10, %10, %10, %10};"
+        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(magic));
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        d[i] = __uint_as_float(sum[i]) - 12582912.0f;
+}
+
 PLM_FN void plm_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -125,6 +156,14 @@ PLM_FN uint32_t plm_tf32(float x)
     uint32_t v;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(v) : "f"(x));
     return v;
+}
+
+PLM_FN void plm_matrices(uint32_t (&ret)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(ret[0]), "=r"(ret[1]), "=r"(ret[2]), "=r"(ret[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
 }
 
 PLM_FN void plm_matrices_transposed(uint32_t (&ret)[4], const void *row)

@@ -33,6 +33,10 @@ PLM_FN void plm_copy16(void *shared, const void *global)
     *(uint4 *)shared = *(const uint4 *)global;
 }
 PLM_FN void plm_copy16_near(void *shared, const void *global) { plm_copy16(shared, global); }
+PLM_FN void plm_copy4(void *shared, const void *global)
+{
+    *(uint32_t *)shared = *(const uint32_t *)global;
+}
 PLM_FN void plm_copy_commit() {}
 template <int N> PLM_FN void plm_copy_wait() {}
 
@@ -126,6 +130,20 @@ PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
     PLM_MMA_WORDS(d, a, b, plm_dot4)
 }
 
+PLM_FN void plm_mma_s8_half(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    const uint32_t whole_a[4] = {a0, a1, 0, 0}, whole_b[2] = {b, 0};
+    plm_mma_s8(d, whole_a, whole_b);
+}
+
+PLM_FN void plm_product_s8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    int sum[4] = {0, 0, 0, 0};
+    plm_mma_s8(sum, a, b);
+    for (int i = 0; i < 4; i++)
+        d[i] = (float)sum[i];
+}
+
 PLM_FN float plm_fma_bf16x2(float acc, uint32_t a, uint32_t b)
 {
     acc = fmaf(plm_float(a << 16), plm_float(b << 16), acc);
@@ -162,15 +180,27 @@ PLM_FN uint32_t plm_tf32(float x)
     return (u & 0x7f800000u) == 0x7f800000u ? u : (u + 0x1000u) & 0xffffe000u;
 }
 
+// The address that another lane of the warp has.
+PLM_FN uint64_t plm_shuffle_address(const void *row, int lane)
+{
+    const uint64_t at = (uint64_t)row;
+    return (uint64_t)plm_shuffle((uint32_t)at, lane) |
+           (uint64_t)plm_shuffle((uint32_t)(at >> 32), lane) << 32;
+}
+
+PLM_FN void plm_matrices(uint32_t (&ret)[4], const void *row)
+{
+    const int lane = (int)(threadIdx.x % PLM_WARP), g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++)
+        ret[i] = ((const uint32_t *)plm_shuffle_address(row, 8 * i + g))[t];
+}
+
 PLM_FN void plm_matrices_transposed(uint32_t (&ret)[4], const void *row)
 {
     const int lane = (int)(threadIdx.x % PLM_WARP), g = lane / 4, t = lane % 4;
-    const uint64_t at = (uint64_t)row;
     for (int i = 0; i < 4; i++) {
-        const uint64_t low = (uint64_t)plm_shuffle((uint32_t)at, 8 * i + 2 * t) |
-                             (uint64_t)plm_shuffle((uint32_t)(at >> 32), 8 * i + 2 * t) << 32;
-        const uint64_t high = (uint64_t)plm_shuffle((uint32_t)at, 8 * i + 2 * t + 1) |
-                              (uint64_t)plm_shuffle((uint32_t)(at >> 32), 8 * i + 2 * t + 1) << 32;
+        const uint64_t low = plm_shuffle_address(row, 8 * i + 2 * t);
+        const uint64_t high = plm_shuffle_address(row, 8 * i + 2 * t + 1);
         ret[i] = ((const uint16_t *)low)[g] | (uint32_t)((const uint16_t *)high)[g] << 16;
     }
 }

@@ -8,12 +8,27 @@
 
 #include "kernels/lib/product.cuh"
 
-// Codes of inputs 4t .. 4t+3 and 16+4t .. of row `lane` of a block in shared memory, less the
-// type's zero: signed bytes. t: 0 .. 3. FRAGMENTS: of the stream that it came by.
+// Codes of inputs 4t .. 4t+3 and 16+4t .. of a block, t: 0 .. 3, a byte each.
 struct plm_codes {
     uint32_t low, high;
 };
 
+// Unsigned codes less the type's zero.
+template <uint32_t TYPE> PLM_FN plm_codes plm_signed_codes(uint32_t low, uint32_t high)
+{
+    constexpr uint32_t zero = plm_layout<TYPE>::zero;
+    if constexpr (zero == 128)
+        return {low ^ 0x80808080u, high ^ 0x80808080u};
+    // Bytes below 64: adding 128 - zero carries into no neighbour, and bit 7 then counts the other
+    // way round.
+    if constexpr (zero != 0)
+        return {(low + (128 - zero) * 0x01010101u) ^ 0x80808080u,
+                (high + (128 - zero) * 0x01010101u) ^ 0x80808080u};
+    return {low, high};
+}
+
+// Those of row `lane` of a block in shared memory, less the type's zero: signed bytes. FRAGMENTS: of
+// the stream that it came by.
 template <uint32_t TYPE, bool FRAGMENTS>
 PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t t)
 {
@@ -22,20 +37,13 @@ PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t 
     const uint32_t high = FRAGMENTS ? plm_line_word(4 + t, lane) : at + 64;
     const uint32_t word = words[at];
     if constexpr (TYPE == PLM_TYPE_Q8_0)
-        return {word ^ 0x80808080u, words[high] ^ 0x80808080u};
+        return plm_signed_codes<TYPE>(word, words[high]);
     plm_codes q = {word & 0x0f0f0f0fu, word >> 4 & 0x0f0f0f0fu};
     if constexpr (TYPE == PLM_TYPE_Q6_K) {
         q.low |= (words[64 + lane] >> 2 * t & 0x03030303u) << 4; // lines 4 and 5 are as in memory
         q.high |= (words[80 + lane] >> 2 * t & 0x03030303u) << 4;
     }
-    // Bytes below 64: adding 128 - zero carries into no neighbour, and bit 7 then counts the other
-    // way round.
-    constexpr uint32_t zero = plm_layout<TYPE>::zero;
-    if constexpr (zero != 0) {
-        q.low = (q.low + (128 - zero) * 0x01010101u) ^ 0x80808080u;
-        q.high = (q.high + (128 - zero) * 0x01010101u) ^ 0x80808080u;
-    }
-    return q;
+    return plm_signed_codes<TYPE>(q.low, q.high);
 }
 
 // A record of 44 bytes is copied as the aligned 16-byte pieces that it touches. Eight records are

@@ -5,6 +5,13 @@
 
 #include "tests/conformance/draw.h"
 
+// Edges of the tiles in which devices compute products of many rows.
+static uint32_t conf_draw_edge(struct conf_rng *rng)
+{
+    static const uint32_t edges[] = {65, 95, 96, 97, 127, 128, 129, 200};
+    return edges[conf_below(rng, 8)];
+}
+
 static void conf_make_matmul(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_matmul_args a = {.rows = conf_draw_rows(rng), .add = conf_below(rng, 2)};
@@ -12,6 +19,10 @@ static void conf_make_matmul(struct conf_case *c, struct conf_rng *rng)
     a.type = conf_draw_type(a.act, rng);
     a.n_out = conf_range(rng, 1, 100);
     a.n_in = conf_draw_n_in(a.type, rng);
+    if (conf_below(rng, 8) == 0) {
+        a.rows = conf_draw_edge(rng);
+        a.n_out = conf_draw_edge(rng);
+    }
     a.ld_dst = a.n_out + conf_below(rng, 5);
     conf_begin(c, PLM_OP_MATMUL, sizeof a);
     conf_weight(c, FIELD(matmul, weight), a.type, a.n_in, a.n_out, rng);

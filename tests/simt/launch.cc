@@ -23,7 +23,7 @@
 struct copy {
     void *to;
     const void *from;
-    uint32_t group;
+    uint32_t bytes, group;
 };
 
 struct wait_at {
@@ -296,21 +296,22 @@ void simt_touch(const char *what, const void *at, uint32_t bytes, const char *fi
     }
 }
 
-void simt_copy16(void *shared, const void *global, const char *file, int line)
+void simt_copy(const char *what, void *shared, const void *global, uint32_t bytes, const char *file,
+               int line)
 {
     struct thread *t = now();
     bool inside = false;
-    simt_touch("plm_copy16", global, 16, file, line);
+    simt_touch(what, global, bytes, file, line);
     for (uint32_t i = 0; i < s.n_shared; i++) {
         const uintptr_t offset = (uintptr_t)shared - (uintptr_t)s.shared[i].at;
-        inside = inside || (offset < s.shared[i].bytes && offset + 16 <= s.shared[i].bytes);
+        inside = inside || (offset < s.shared[i].bytes && offset + bytes <= s.shared[i].bytes);
     }
-    if (!inside || (uintptr_t)shared % 16 != 0)
-        simt_fail("plm_copy16 at %s:%d: not 16 aligned bytes of shared memory", file, line);
+    if (!inside || (uintptr_t)shared % bytes != 0)
+        simt_fail("%s at %s:%d: not %u aligned bytes of shared memory", what, file, line, bytes);
     if (t->n_copies == COPIES)
-        simt_fail("plm_copy16 at %s:%d: more than %u copies under way", file, line, COPIES);
-    t->copies[(t->first_copy + t->n_copies++) % COPIES] = {shared, global, t->group};
-    memset(shared, GARBAGE, 16); // from now on the bytes may arrive
+        simt_fail("%s at %s:%d: more than %u copies under way", what, file, line, COPIES);
+    t->copies[(t->first_copy + t->n_copies++) % COPIES] = {shared, global, bytes, t->group};
+    memset(shared, GARBAGE, bytes); // from now on the bytes may arrive
 }
 
 void simt_copy_commit(void)
@@ -325,7 +326,7 @@ void simt_copy_wait(uint32_t under_way)
         const struct copy *c = &t->copies[t->first_copy];
         if (c->group + under_way >= t->group)
             return;
-        memcpy(c->to, c->from, 16);
+        memcpy(c->to, c->from, c->bytes);
         t->first_copy = (t->first_copy + 1) % COPIES;
         t->n_copies--;
     }

@@ -48,7 +48,8 @@ void simt_await(const char *file, int line);
 // Waits for the other lanes of the warp; the last one calls `combine` for all.
 void simt_meet(const char *what, void (*combine)(struct simt_warp &), const char *file, int line);
 void simt_touch(const char *what, const void *at, uint32_t bytes, const char *file, int line);
-void simt_copy16(void *shared, const void *global, const char *file, int line);
+void simt_copy(const char *what, void *shared, const void *global, uint32_t bytes, const char *file,
+               int line);
 void simt_copy_commit(void);
 void simt_copy_wait(uint32_t under_way);
 void simt_register(struct simt_kernel *kernel);
@@ -225,11 +226,15 @@ PLM_FN void plm_atomic_add(uint32_t *p, uint32_t v, SIMT_HERE)
 
 PLM_FN void plm_copy16(void *shared, const void *global, SIMT_HERE)
 {
-    simt_copy16(shared, global, SIMT_THERE);
+    simt_copy("plm_copy16", shared, global, 16, SIMT_THERE);
+}
+PLM_FN void plm_copy4(void *shared, const void *global, SIMT_HERE)
+{
+    simt_copy("plm_copy4", shared, global, 4, SIMT_THERE);
 }
 PLM_FN void plm_copy16_near(void *shared, const void *global, SIMT_HERE)
 {
-    simt_copy16(shared, global, SIMT_THERE);
+    simt_copy("plm_copy16_near", shared, global, 16, SIMT_THERE);
 }
 PLM_FN void plm_copy_commit()
 {
@@ -274,6 +279,7 @@ void simt_mma_s8(struct simt_warp &w);
 void simt_mma_bf16(struct simt_warp &w);
 void simt_mma_f16(struct simt_warp &w);
 void simt_mma_tf32(struct simt_warp &w);
+void simt_matrices(struct simt_warp &w);
 void simt_transpose(struct simt_warp &w);
 
 template <class T>
@@ -296,6 +302,21 @@ PLM_FN void plm_mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 {
     simt_mma("plm_mma_s8", simt_mma_s8, d, a, b, SIMT_THERE);
 }
+PLM_FN void plm_mma_s8_half(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, SIMT_HERE)
+{
+    const uint32_t whole_a[4] = {a0, a1, 0, 0}, whole_b[2] = {b, 0};
+    simt_mma("plm_mma_s8_half", simt_mma_s8, d, whole_a, whole_b, SIMT_THERE);
+}
+PLM_FN void plm_product_s8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_HERE)
+{
+    int sum[4] = {0, 0, 0, 0};
+    simt_mma("plm_product_s8", simt_mma_s8, sum, a, b, SIMT_THERE);
+    for (int i = 0; i < 4; i++) {
+        if (sum[i] >= 1 << 22 || sum[i] <= -(1 << 22))
+            simt_fail("plm_product_s8: %d is beyond 2^22", sum[i]);
+        d[i] = (float)sum[i];
+    }
+}
 // The float products of a sum are exact; they are added in double in ascending k, then the
 // accumulator, and the sum is rounded once. No kernel may count on this or any order within it.
 PLM_FN void plm_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_HERE)
@@ -309,6 +330,15 @@ PLM_FN void plm_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 PLM_FN void plm_mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SIMT_HERE)
 {
     simt_mma("plm_mma_tf32", simt_mma_tf32, d, a, b, SIMT_THERE);
+}
+
+PLM_FN void plm_matrices(uint32_t (&ret)[4], const void *row, SIMT_HERE)
+{
+    struct simt_warp &w = *simt_now->warp;
+    w.row[simt_now->lane] = row;
+    simt_meet("plm_matrices", simt_matrices, SIMT_THERE);
+    for (int i = 0; i < 4; i++)
+        ret[i] = w.out[i][simt_now->lane];
 }
 
 PLM_FN void plm_matrices_transposed(uint32_t (&ret)[4], const void *row, SIMT_HERE)

@@ -10,11 +10,24 @@ void simt_shuffle(struct simt_warp &w)
         w.out[0][l] = w.in[0][w.in[1][l]];
 }
 
-void simt_transpose(struct simt_warp &w)
+static void check_rows(const struct simt_warp &w)
 {
     for (uint32_t l = 0; l < PLM_WARP; l++)
         if ((uintptr_t)w.row[l] % 16 != 0)
-            simt_fail("plm_matrices_transposed: the row of lane %u is not aligned to 16", l);
+            simt_fail("plm_matrices: the row of lane %u is not aligned to 16", l);
+}
+
+void simt_matrices(struct simt_warp &w)
+{
+    check_rows(w);
+    for (uint32_t l = 0; l < PLM_WARP; l++)
+        for (uint32_t i = 0; i < 4; i++)
+            memcpy(&w.out[i][l], (const uint32_t *)w.row[8 * i + l / 4] + l % 4, 4);
+}
+
+void simt_transpose(struct simt_warp &w)
+{
+    check_rows(w);
     for (uint32_t l = 0; l < PLM_WARP; l++)
         for (uint32_t i = 0; i < 4; i++) {
             const uint32_t g = l / 4, row = 8 * i + l % 4 * 2;
