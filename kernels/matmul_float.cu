@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul over float activations. few: one row or up to 8, a panel a block; tile: 64 rows by four
-// panels. All give the same bits, and take any number of rows in so many at once.
+// panels; prompt: 128 rows by six. All give the same bits, and take any number of rows in so many at
+// once.
 #include "kernels/lib/float_few.cuh"
+#include "kernels/lib/float_prompt.cuh"
 #include "kernels/lib/float_tile.cuh"
 #include "kernels/lib/matmul.cuh"
 
@@ -20,3 +22,9 @@
 #define TILE(name, type) MATMUL(tile, name, 2, plm_float_tile<PLM_TYPE_##type, 4>)
 
 PLM_FLOAT_PRODUCTS(LINE, FEW, TILE)
+
+PLM_KERNEL(plm_matmul_float_prompt_bf16, PLM_PRODUCT_THREADS, 1, plm_matmul_args)
+{
+    PLM_SHARED(uint8_t, shared, plm_tile<plm_bf16_prompt>::bytes);
+    plm_tile_matmul<plm_bf16_prompt>(a, shared);
+}

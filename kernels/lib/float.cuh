@@ -34,11 +34,6 @@ struct alignas(16) plm_float_b {
 
 // ---- activations ----
 
-PLM_FN uint32_t plm_bf16x2(float low, float high)
-{
-    return plm_bf16_bits(low) | (uint32_t)plm_bf16_bits(high) << 16;
-}
-
 // x0 .. x3 of this thread: inputs 2t, 2t + 1, 8 + 2t, 9 + 2t of a step.
 PLM_FN plm_float_b plm_split_bf16(float x0, float x1, float x2, float x3)
 {

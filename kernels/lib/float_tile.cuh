@@ -1,54 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Float products of many rows: a thread block computes P panels (2 or 4) for 64 rows, warp w panel
-// w % P and 8 * P rows. The blocks of 32 inputs are walked slice by slice, in the order in which
-// the slices' sums are added, so that three of these wait in registers at most. Activations are
-// split once, on their way into shared memory. The same bits as those of few rows.
+// w % P and 8 * P rows, in the walk of tile.cuh. Activations are split once, on their way into
+// shared memory. For more rows than a tile has, and 16-bit weights, there is float_prompt.cuh.
 #ifndef PLM_KERNELS_FLOAT_TILE_CUH
 #define PLM_KERNELS_FLOAT_TILE_CUH
 
 #include "kernels/lib/float.cuh"
-
-// A place in the walk: block b, of the slice that is the order-th to be added.
-struct plm_tile_place {
-    uint32_t order, b;
-};
-
-// Slices in the order 0, 4, 2, 6, 1, 5, 3, 7.
-PLM_FN uint32_t plm_tile_slice(uint32_t order)
-{
-    return (order & 1u) << 2 | (order & 2u) | order >> 2;
-}
-
-PLM_FN void plm_tile_next(plm_tile_place &at, uint32_t blocks)
-{
-    at.b += PLM_SLICES;
-    while (at.b >= blocks && ++at.order < PLM_SLICES)
-        at.b = plm_tile_slice(at.order);
-}
-
-// Takes the order-th slice's sums, which are added like carries of a binary counter: ((0 + 4) + (2
-// + 6))
-// + ((1 + 5) + (3 + 7)), which d has after the eighth. What waits are sums of one slice, of two and
-// of four; the last of these, needed once, do so in shared memory (registers are scarce).
-template <uint32_t C>
-PLM_FN void plm_tile_carry(float (&waiting)[2][C][4], float *four, float (&d)[C][4], uint32_t order)
-{
-#pragma unroll
-    for (uint32_t k = 0; k < 3; k++) {
-        const bool first = (order >> k & 1u) == 0;
-#pragma unroll
-        for (uint32_t i = 0; i < C * 4; i++) {
-            float &at =
-                k < 2 ? waiting[k % 2][i / 4][i % 4] : four[i * PLM_PRODUCT_THREADS + threadIdx.x];
-            if (first)
-                at = d[i / 4][i % 4];
-            else
-                d[i / 4][i % 4] = at + d[i / 4][i % 4];
-        }
-        if (first)
-            return;
-    }
-}
+#include "kernels/lib/tile.cuh"
 
 // Slot (step, t) of row r: odd rows have the halves of 64 bytes exchanged, so that two rows' slots
 // of a step lie in different banks.
@@ -93,7 +51,8 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
     static constexpr uint32_t depth = 12 / P; // stages of weights
     static constexpr uint32_t x_stages = math::bf16 ? 2 : 1;
     static constexpr uint32_t staged = depth * weight_bytes, four = staged + x_stages * x_bytes;
-    static constexpr uint32_t bytes = four + cols * 4 * PLM_PRODUCT_THREADS * 4;
+    typedef plm_tile_waiting<cols * 4, cols * 4> waiting;
+    static constexpr uint32_t bytes = four + waiting::bytes;
     static_assert(bytes <= 48u << 10, "static shared memory");
     static_assert(math::plain && P * math::chunks <= PLM_PRODUCT_THREADS, "a chunk a thread");
 
@@ -117,7 +76,7 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
     PLM_FN void copy_weights(uint8_t *stage, const chunk &c, const plm_tile_place &at,
                              uint32_t n_in)
     {
-        if (at.order < PLM_SLICES && c.k < 32) {
+        if (c.k < 32) {
             if (at.b * 32 + c.k < n_in)
                 plm_copy16(stage + c.to, c.from + (uint64_t)at.b * math::block_bytes);
             else
@@ -166,14 +125,14 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
         const uint32_t blocks = (in.n_in + 31) / 32;
         const chunk mine = chunk_of(in);
         plm_tile_place load = {0, 0};
-        for (uint32_t i = 0; i + 1 < depth; i++, plm_tile_next(load, blocks))
+        for (uint32_t i = 0; i + 1 < depth; i++, plm_tile_next<1>(load, blocks))
             copy_weights(shared + i * weight_bytes, mine, load, in.n_in);
         if (await) {
             plm_release();
             plm_await();
         }
         plm_tile_x held = plm_tile_load_x(plm_float_rows_of(in), 0);
-        float waiting[2][cols][4];
+        waiting sums;
         uint32_t stage = 0, turn = 0;
         for (uint32_t order = 0; order < PLM_SLICES; order++) {
 #pragma unroll
@@ -188,17 +147,17 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
                 __syncthreads(); // the stage is there; all have read the one that is filled next
                 copy_weights(shared + (stage != 0 ? stage - 1 : depth - 1) * weight_bytes, mine,
                              load, in.n_in);
-                plm_tile_next(load, blocks);
+                plm_tile_next<1>(load, blocks);
                 plm_tile_place then = {order, b};
-                plm_tile_next(then, blocks);
-                if (then.order < PLM_SLICES)
-                    held = plm_tile_load_x(plm_float_rows_of(in), then.b);
+                plm_tile_next<1>(then, blocks);
+                held = plm_tile_load_x(plm_float_rows_of(in), then.b);
                 block(self.acc, shared + stage * weight_bytes, x);
                 stage = stage + 1 < depth ? stage + 1 : 0;
                 turn = x_stages - 1 - turn;
             }
-            plm_tile_carry(waiting, (float *)(shared + four), self.acc, order);
+            waiting::add(sums, (float *)(shared + four), self.acc, order);
         }
+        plm_copy_wait<0>();
     }
 
     // Gives the sums of rows 8t .. 8t+7 to the other warps.

@@ -208,6 +208,13 @@ PLM_FN uint16_t plm_bf16_bits(float x)
     return bits;
 }
 
+PLM_FN uint32_t plm_bf16x2(float low, float high)
+{
+    uint32_t bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
+
 PLM_FN int plm_round(float x) { return __float2int_rn(x); }
 PLM_FN float plm_rsqrt_ieee(float x) { return __frcp_rn(__fsqrt_rn(x)); }
 

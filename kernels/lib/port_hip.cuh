@@ -86,6 +86,10 @@ PLM_FN uint16_t plm_bf16_bits(float x)
         return (uint16_t)(u >> 16 | 64);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
+PLM_FN uint32_t plm_bf16x2(float low, float high)
+{
+    return plm_bf16_bits(low) | (uint32_t)plm_bf16_bits(high) << 16;
+}
 PLM_FN int plm_round(float x) { return __float2int_rn(x); }
 // __fsqrt_rn is the hardware's approximation here; sqrtf and / are correctly rounded.
 PLM_FN float plm_rsqrt_ieee(float x) { return 1.0f / sqrtf(x); }

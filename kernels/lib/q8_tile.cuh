@@ -11,7 +11,8 @@ template <uint32_t TYPE> struct plm_q8_tile {
     typedef plm_layout<TYPE> layout;
     static constexpr bool held_weights = true, offset = layout::offset;
     static constexpr bool halves = TYPE == PLM_TYPE_Q6_K; // two sub-scales a block
-    static constexpr uint32_t wide = 2, panels = 3, tiles = PLM_MMA_SUMS / 8; // an even number
+    static constexpr uint32_t units = 1, wide = 2, panels = 3,
+                              tiles = PLM_MMA_SUMS / 8; // an even number
     static constexpr uint32_t outs = wide * panels * PLM_PANEL_ROWS;
     static constexpr uint32_t rows = PLM_SLICES / wide * tiles * PLM_TILE_ROWS;
     // Weights: four matrices of 8 outputs by 16 bytes a panel (outputs 0 .. 7 and 8 .. 15 of inputs
@@ -24,8 +25,8 @@ template <uint32_t TYPE> struct plm_q8_tile {
     static constexpr uint32_t plane = rows * 16, acts_at = 2 * plane;
     static constexpr uint32_t act_scale_bytes = offset ? 8 : 4;
     static constexpr uint32_t streamed_bytes = acts_at + rows * act_scale_bytes;
-    // Thread i copies words i % 4 and i % 4 + 4 of rows i / 4 + 64 j, the first one d, the third
-    // ds.
+    // Thread i copies words i % 4 and i % 4 + 4 of rows i / 4 + 64 j, d if that is 0, ds if it
+    // is 2.
     static constexpr uint32_t copies = rows / (PLM_PRODUCT_THREADS / 4);
     static_assert(outs <= PLM_PRODUCT_THREADS / 2 && copies >= 1 && copies <= 2, "shape");
 

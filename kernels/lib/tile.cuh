@@ -7,7 +7,8 @@
 
 #include "kernels/lib/matmul.cuh"
 
-// A place in the walk: block b, of the slice that is the order-th to be added.
+// A place in the walk, which goes by units of 32 / U inputs: unit b, of the slice that is the
+// order-th to be added.
 struct plm_tile_place {
     uint32_t order, b;
 };
@@ -18,13 +19,19 @@ PLM_FN uint32_t plm_tile_slice(uint32_t order)
     return (order & 1u) << 2 | (order & 2u) | order >> 2;
 }
 
-// The next place; behind the last one comes the first one again.
-PLM_FN void plm_tile_next(plm_tile_place &at, uint32_t blocks)
+// The unit behind unit b of a slice.
+template <uint32_t U> PLM_FN uint32_t plm_tile_step(uint32_t b)
 {
-    at.b += PLM_SLICES;
-    while (at.b >= blocks) {
+    return b + (b % U == U - 1 ? (PLM_SLICES - 1) * U + 1 : 1);
+}
+
+// The next place of `units`; behind the last one comes the first one again.
+template <uint32_t U> PLM_FN void plm_tile_next(plm_tile_place &at, uint32_t units)
+{
+    at.b = plm_tile_step<U>(at.b);
+    while (at.b >= units) {
         at.order = (at.order + 1) % PLM_SLICES;
-        at.b = plm_tile_slice(at.order);
+        at.b = plm_tile_slice(at.order) * U;
     }
 }
 
@@ -80,30 +87,31 @@ template <uint32_t N, uint32_t S> struct plm_tile_waiting {
 #define PLM_TILE_BLOCK_ROWS 128u // kernels.def counts grids with it
 
 // A math M says of what a tile is made. Its warps are M::wide side by side along outputs, each with
-// M::panels panels, and along rows, each with M::tiles tiles of 8. Of its operands one is *held*:
-// it goes through registers, in which it waits for a block, and is decoded into one of two places;
-// the other is *streamed* by asynchronous copies to one of three.
+// M::panels panels, and along rows, each with M::tiles tiles of 8. A block of 32 inputs has
+// M::units units. Of the operands one is *held*: it goes through registers, in which it waits for a
+// unit, and is decoded into one of two places; the other is *streamed* by asynchronous copies to
+// one of three.
 // - begin(m, a, out, first): of outputs from `out` on and rows from `first` on.
-// - hold(m, b): loads this thread's part of block b. turn(m, shared, to, b): decodes what it holds
-// to
-//   shared + to, then holds block b. stream(m, shared, to, b): begins the copies of block b.
+// - hold(m, b): loads this thread's part of unit b. turn(m, shared, to, b): decodes what it holds,
+//   to shared + to, then holds unit b. stream(m, shared, to, b): begins the copies of unit b.
 // - held_weights: whether what is held is the weights, so that what is streamed is not.
-// - multiply(m, d, held, streamed): d += the product of a block, from these places.
+// - multiply(m, d, held, streamed): d += the product of a unit, from these places; d[p * tiles + t]
+//   is of panel p and tile t.
 // A thread block has M::wide * M::panels panels and PLM_TILE_BLOCK_ROWS rows, these in as many
-// parts as it takes. Loads run two blocks ahead, and on behind the last block, for nothing, with
-// the first ones. What a thread has in d: of the product of panel p and tile t, d[p * tiles + t].
+// parts as it takes. Loads run two units ahead, and on behind the last one, for nothing, with the
+// first ones.
 template <class M> struct plm_tile {
     static constexpr uint32_t rows = PLM_SLICES / M::wide * M::tiles * PLM_TILE_ROWS; // at once
     static constexpr uint32_t products = M::panels * M::tiles, sums = products * 4;   // of a thread
     static constexpr uint32_t stages = 2 * M::held_bytes, ring = stages + 3 * M::streamed_bytes;
     static constexpr uint32_t last_stage = ring - M::streamed_bytes;
-    // As many sums in shared memory as there is room for, less what lets a block's count be odd.
+    // As many sums wait in shared memory as there is room for.
     static constexpr uint32_t room = ((48u << 10) - ring) / (PLM_PRODUCT_THREADS * 4);
     typedef plm_tile_waiting<sums, (room < sums ? room : sums)> waiting;
     static constexpr uint32_t bytes = ring + waiting::bytes;
     static_assert(ring <= 48u << 10, "static shared memory");
 
-    // The loads of block 0; those of weights before plm_await.
+    // The loads of unit 0; those of weights before plm_await.
     PLM_FN void first_loads(M &m, uint8_t *shared, bool await)
     {
         if constexpr (M::held_weights)
@@ -123,10 +131,11 @@ template <class M> struct plm_tile {
 
     PLM_FN void walk(M &m, float (&d)[products][4], uint8_t *shared, uint32_t n_in, bool await)
     {
-        const uint32_t blocks = (n_in + 31) / 32;
+        constexpr uint32_t U = M::units;
+        const uint32_t units = (n_in + 31) / 32 * U;
         plm_tile_place next = {0, 0};
         first_loads(m, shared, await);
-        plm_tile_next(next, blocks);
+        plm_tile_next<U>(next, units);
         M::turn(m, shared, 0, next.b);
         M::stream(m, shared, stages + M::streamed_bytes, next.b);
         plm_copy_commit();
@@ -138,10 +147,10 @@ template <class M> struct plm_tile {
             for (uint32_t i = 0; i < sums; i++)
                 d[i / 4][i % 4] = 0.0f;
 #pragma unroll 1
-            for (uint32_t b = plm_tile_slice(order); b < blocks; b += PLM_SLICES) {
+            for (uint32_t b = plm_tile_slice(order) * U; b < units; b = plm_tile_step<U>(b)) {
                 plm_copy_wait<1>();
-                __syncthreads(); // the block is there; all have read the one before it
-                plm_tile_next(next, blocks);
+                __syncthreads(); // the unit is there; all have read the one before it
+                plm_tile_next<U>(next, units);
                 M::turn(m, shared, M::held_bytes - held, next.b);
                 M::stream(m, shared, at > stages ? at - M::streamed_bytes : last_stage, next.b);
                 plm_copy_commit();

@@ -9,7 +9,7 @@
 static uint32_t conf_draw_edge(struct conf_rng *rng)
 {
     static const uint32_t edges[] = {65, 95, 96, 97, 127, 128, 129, 200};
-    return edges[conf_below(rng, 8)];
+    return edges[conf_below(rng, sizeof edges / sizeof edges[0])];
 }
 
 static void conf_make_matmul(struct conf_case *c, struct conf_rng *rng)
@@ -18,11 +18,13 @@ static void conf_make_matmul(struct conf_case *c, struct conf_rng *rng)
     a.act = conf_below(rng, 3) != 0 ? PLM_ACT_Q8 : PLM_ACT_F32;
     a.type = conf_draw_type(a.act, rng);
     a.n_out = conf_range(rng, 1, 100);
-    a.n_in = conf_draw_n_in(a.type, rng);
-    if (conf_below(rng, 8) == 0) {
+    if (conf_below(rng, 5) == 0) {
         a.rows = conf_draw_edge(rng);
         a.n_out = conf_draw_edge(rng);
+        if (a.act == PLM_ACT_F32) // what devices have such tiles for
+            a.type = conf_below(rng, 3) != 0 ? PLM_TYPE_BF16 : PLM_TYPE_F16;
     }
+    a.n_in = conf_draw_n_in(a.type, rng);
     a.ld_dst = a.n_out + conf_below(rng, 5);
     conf_begin(c, PLM_OP_MATMUL, sizeof a);
     conf_weight(c, FIELD(matmul, weight), a.type, a.n_in, a.n_out, rng);

@@ -162,6 +162,10 @@ PLM_FN uint16_t plm_bf16_bits(float x)
         return (uint16_t)(u >> 16 | 64);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
+PLM_FN uint32_t plm_bf16x2(float low, float high)
+{
+    return plm_bf16_bits(low) | (uint32_t)plm_bf16_bits(high) << 16;
+}
 // 10 bits of mantissa, to nearest, ties away from zero.
 PLM_FN uint32_t plm_tf32(float x)
 {
