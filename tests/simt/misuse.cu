@@ -344,6 +344,23 @@ PLM_KERNEL(transpose, 128, 1, plm_copy_args)
             to[(i * 8 + 2 * t + j) * 8 + g] = (uint16_t)(ret[i] >> 16 * j);
 }
 
+// The same, not transposed; the rows come by copies of four bytes.
+PLM_KERNEL(straight, 128, 1, plm_copy_args)
+{
+    PLM_SHARED(uint4, rows, 128);
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    uint32_t ret[4];
+    plm_await();
+    for (uint32_t i = 0; i < 4; i++)
+        plm_copy4((uint32_t *)rows + 128 * i + threadIdx.x, SRC + 128 * i + threadIdx.x);
+    plm_copy_commit();
+    plm_copy_wait<0>();
+    __syncthreads();
+    plm_matrices(ret, &rows[threadIdx.x]);
+    for (uint32_t i = 0; i < 4; i++)
+        DST[warp * 128 + (i * 8 + g) * 4 + t] = ret[i];
+}
+
 // ---- numbers ----
 
 PLM_KERNEL(numbers, 32, 1, plm_copy_args)

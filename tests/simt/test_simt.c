@@ -262,6 +262,7 @@ START_TEST(matrices)
     uint32_t want[512];
     memcpy(want, src, sizeof want);
     always_right("transpose", ALL, want, 512);
+    always_right("straight", ALL, want, 512);
 }
 END_TEST
 
