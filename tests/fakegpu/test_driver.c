@@ -354,7 +354,7 @@ START_TEST(what_is_reached_through_memory_is_ordered_too)
     OK(cuModuleLoadData(&kv_module, image("kv_write")));
     OK(cuModuleGetFunction(&kv_write, kv_module, "plm_kv_write"));
     const plm_cu_ptr block = alloc(2 * PLM_KV_BLOCK_TOKENS * N * 4), row = alloc(4 * N);
-    const plm_cu_ptr slots = alloc(8), pos = alloc(4);
+    const plm_cu_ptr slots = alloc(8), pos = alloc(4), other = alloc(4 * N);
     const struct plm_kv_write_args args = {.k = row,
                                            .v = row,
                                            .slots = slots,
@@ -375,7 +375,7 @@ START_TEST(what_is_reached_through_memory_is_ordered_too)
     OK(launch_of(kv_write, &args, grid, sizeof(args), true));
     OK(finish());
     ck_assert_uint_eq(count("misuses"), 0);
-    OK(launch_add(block, block, row, true)); // does not wait
+    OK(launch_add(block, block, other, true)); // does not wait
     ck_assert_uint_eq(finish(), PLM_CU_ILLEGAL_ADDRESS);
     ck_assert_uint_eq(count("misuses"), 1);
 }
