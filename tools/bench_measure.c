@@ -194,7 +194,7 @@ int plm_bench_measure(struct plm_bench *bench, struct plm_bench_case *what, uint
                                                                            : PLIM_ERR_NOMEM_HOST;
     bool late = false;
     for (uint32_t i = 0; i <= repetitions && r == PLIM_OK && !late; i++) {
-        double seconds, tokens;
+        double seconds = 0, tokens = 0;
         r = run_once(bench, what, users, &seconds, &tokens, err);
         late = plm_term_now_s() >= until_s;
         if (r != PLIM_OK || (i == 0 && !late)) // the first run warms up
