@@ -360,6 +360,28 @@ struct plm_argmax_args {
     uint32_t n;
 };
 
+// A token of each row of logits, drawn by rows[r]. With the distances and weights of
+// kernels/lib/sample.h: of the tokens with distance <= cut the top_k nearest by (distance, id); of
+// those the fewest nearest whose weights reach top_p of the mass, at least one; of those, walked in
+// the order of ids, the first at which the running sum of weights exceeds u / 2^64 of their mass.
+// All of it is integers, so every backend gives the same token. dst as argmax has it, index being
+// the token.
+struct plm_sample_row {
+    uint64_t u;     // 64 random bits
+    float scale;    // 1 / temperature; 0: the lowest index of the largest value, nothing is drawn
+    float cut;      // -log(min_p), at least 0; 3e38: min_p is off
+    float top_p;    // above 0; 1: off
+    uint32_t top_k; // 0: off
+};
+#define PLM_SAMPLE_VOCAB_MAX (1u << 20) // so that sums of weights fit
+struct plm_sample_args {
+    uint64_t x;      // float32 [rows, n]
+    uint64_t params; // struct plm_sample_row [rows]
+    uint64_t dst;    // struct plm_argmax_record [rows]
+    uint32_t rows;
+    uint32_t n; // at most PLM_SAMPLE_VOCAB_MAX
+};
+
 // dst[i] = src[i] for words of 32 bits; the ranges do not overlap. Moves KV blocks between slabs.
 struct plm_copy_args {
     uint64_t src;

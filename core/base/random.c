@@ -34,6 +34,15 @@ float plm_random_uniform(uint64_t seed, uint32_t stream, uint64_t position, uint
     return (float)(out[lane % 4] >> 8) * 0x1p-24f;
 }
 
+uint64_t plm_random_bits(uint64_t seed, uint32_t stream, uint64_t position)
+{
+    const uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), stream, 0};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t out[4];
+    plm_philox4x32(counter, key, out);
+    return (uint64_t)out[0] << 32 | out[1];
+}
+
 uint64_t plm_random_seed(void)
 {
     uint64_t seed;

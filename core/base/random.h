@@ -12,6 +12,9 @@ void plm_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t o
 // Uniform in [0, 1) with 24 bits, keyed by (seed, stream, position, lane).
 float plm_random_uniform(uint64_t seed, uint32_t stream, uint64_t position, uint32_t lane);
 
+// 64 bits, keyed by (seed, stream, position).
+uint64_t plm_random_bits(uint64_t seed, uint32_t stream, uint64_t position);
+
 // A seed from the operating system, for requests that name none.
 uint64_t plm_random_seed(void);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/random.h"
+#include "kernels/lib/sample.h"
 
 // Sums and maxima run over this many lanes (element i in lane i % LANES), which the compiler turns
 // into vectors without being allowed to reorder anything.
@@ -24,11 +25,11 @@ struct plm_sampler {
     uint32_t n_vocab;
     float *adjusted;  // [n_vocab] logits after bias and penalties
     float *distance;  // [n_vocab] (best - logit) / temperature, at least 0
-    float *weight;    // [n_vocab] e^-distance
+    float *weight;    // [n_vocab] e^-distance, not yet rounded to units
     uint32_t *seen;   // [n_vocab] all zero between draws
     uint64_t *keys;   // [n_vocab] distance bits << 32 | id
     uint64_t *sorted; // [n_vocab]
-    double *spans;    // [ceil(n_vocab / SPAN)]
+    uint64_t *spans;  // [ceil(n_vocab / SPAN)]
 };
 
 int plm_sampler_create(struct plm_host *host, uint32_t n_vocab, struct plm_sampler **ret)
@@ -44,7 +45,7 @@ int plm_sampler_create(struct plm_host *host, uint32_t n_vocab, struct plm_sampl
     s->seen = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(uint32_t));
     s->keys = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(uint64_t));
     s->sorted = plm_calloc(host, PLM_HOST_SCHED, n_vocab, sizeof(uint64_t));
-    s->spans = plm_calloc(host, PLM_HOST_SCHED, (size_t)n_vocab / SPAN + 1, sizeof(double));
+    s->spans = plm_calloc(host, PLM_HOST_SCHED, (size_t)n_vocab / SPAN + 1, sizeof(uint64_t));
     if (s->adjusted == NULL || s->distance == NULL || s->weight == NULL || s->seen == NULL ||
         s->keys == NULL || s->sorted == NULL || s->spans == NULL) {
         plm_sampler_destroy(s);
@@ -68,37 +69,13 @@ void plm_sampler_destroy(struct plm_sampler *s)
     plm_free(s->host, s);
 }
 
-// Distances are cut here: e^-87 is more than 0, but no sum with a 1 in it can see it.
-#define EXP_MAX 87.0f
-
-// e^-x for 0 <= x <= EXP_MAX, relative error below 2e-7. Written out, without branches, so that it
-// vectorises and does not hang on the C library's version: -x = n ln 2 + r, a polynomial in r, 2^n.
-static inline float exp_neg(float x)
-{
-    float shifted = x * -1.44269504f + 12582912.0f; // 1.5 * 2^23: rounds to an integer
-    float n = shifted - 12582912.0f;
-    float r = -x - n * 0.693359375f; // ln 2 in two parts
-    r = r - n * -2.12194440e-4f;
-    float p = 1.9875691500e-4f; // minimax coefficients of Cephes' expf
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, sizeof(scale));
-    return p * scale;
-}
-
 static void exp_all(const float *distance, uint32_t n, float *ret)
 {
     // Two loops: compilers do not vectorise the choice and the polynomial as one.
     for (uint32_t i = 0; i < n; i++)
-        ret[i] = distance[i] < EXP_MAX ? distance[i] : EXP_MAX;
+        ret[i] = distance[i] < PLM_SAMPLE_EXP_MAX ? distance[i] : PLM_SAMPLE_EXP_MAX;
     for (uint32_t i = 0; i < n; i++)
-        ret[i] = exp_neg(ret[i]);
+        ret[i] = plm_sample_exp(ret[i]);
 }
 
 // In four lanes: a single chain of additions would wait for each.
@@ -115,15 +92,30 @@ static double sum_all(const float *x, uint32_t n)
     return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
+// plm_sample_fixed() of all, added up. Doubles from 2^12 on have units of 2^-40, so a sum with 2^12
+// rounds as it does, and the bits of such doubles count these units: no branch, and what vectors
+// have instructions for.
+static uint64_t sum_fixed(const float *e, uint32_t n)
+{
+    const double unit = 4096.0;
+    uint64_t zero, sum = 0;
+    memcpy(&zero, &unit, sizeof(zero));
+    for (uint32_t i = 0; i < n; i++) {
+        const double rounded = (double)e[i] + unit;
+        uint64_t bits;
+        memcpy(&bits, &rounded, sizeof(bits));
+        sum += bits;
+    }
+    return sum - n * zero;
+}
+
 // The exponent's bits are all set in NaN and infinity alone; a sum of integers, unlike one of
 // floats, may be taken in any order, so compilers make it wide.
 bool plm_sample_finite(const float *logits, uint32_t n)
 {
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &logits[i], sizeof(bits));
-        wrong += (bits & 0x7F800000u) == 0x7F800000u;
+        wrong += (plm_sample_bits(logits[i]) & 0x7F800000u) == 0x7F800000u;
     }
     return wrong == 0;
 }
@@ -238,48 +230,36 @@ static void apply_penalties(struct plm_sampler *s, const struct plm_sample_in *i
 
 // ---- draw ----
 
-// 48 random bits: enough to tell apart tokens of any vocabulary.
-static double uniform(const struct plm_sample_in *in)
+// Weights of all tokens with distance <= cut, as floats; the others have none.
+static void weigh(struct plm_sampler *s, float cut)
 {
-    uint64_t position = (uint64_t)in->n_prompt + in->n_output;
-    double hi = (double)plm_random_uniform(in->params->seed, in->choice, position, 0);
-    double lo = (double)plm_random_uniform(in->params->seed, in->choice, position, 1);
-    return hi + lo * 0x1p-24;
+    exp_all(s->distance, s->n_vocab, s->weight);
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        s->weight[i] = s->distance[i] <= cut ? s->weight[i] : 0.0f;
 }
 
-// From all tokens with distance <= cut, in the order of ids.
-static uint32_t draw_all(struct plm_sampler *s, float cut, double u)
+// From all tokens with distance <= cut.
+static uint32_t draw_all(struct plm_sampler *s, float cut, uint64_t u)
 {
-    uint32_t n = s->n_vocab;
-    double total = 0;
-    exp_all(s->distance, n, s->weight);
-    for (uint32_t i = 0; i < n; i++)
-        s->weight[i] = s->distance[i] <= cut ? s->weight[i] : 0.0f;
+    const uint32_t n = s->n_vocab;
+    uint64_t total = 0, sum = 0;
+    weigh(s, cut);
     for (uint32_t from = 0; from < n; from += SPAN) {
-        double sum = sum_all(s->weight + from, n - from < SPAN ? n - from : SPAN);
-        s->spans[from / SPAN] = sum;
-        total += sum;
+        s->spans[from / SPAN] = sum_fixed(s->weight + from, n - from < SPAN ? n - from : SPAN);
+        total += s->spans[from / SPAN];
     }
-    double target = u * total, sum = 0;
-    uint32_t span = 0, n_spans = (n + SPAN - 1) / SPAN;
-    while (span + 1 < n_spans && sum + s->spans[span] <= target)
-        sum += s->spans[span++];
-    // Rounding may leave a hair of target behind the last token: the last one with weight gets it.
-    uint32_t last = n;
-    for (uint32_t i = span * SPAN; i < n; i++) {
-        if (s->weight[i] <= 0.0f)
-            continue;
-        last = i;
-        sum += (double)s->weight[i];
+    const uint64_t target = plm_sample_scale(u, total); // below total, so some token reaches it
+    uint32_t i = 0;
+    while (i + SPAN < n && sum + s->spans[i / SPAN] <= target) {
+        sum += s->spans[i / SPAN];
+        i += SPAN;
+    }
+    for (; i < n; i++) {
+        sum += plm_sample_fixed(s->weight[i]);
         if (sum > target)
-            return i;
+            break;
     }
-    while (last == n && span > 0) {
-        span--;
-        for (uint32_t i = span * SPAN; i < (span + 1) * SPAN; i++)
-            last = s->weight[i] > 0.0f ? i : last;
-    }
-    return last;
+    return i;
 }
 
 // The tokens with distance <= cut, by id. Stores before it looks: whether a token is near can not
@@ -288,9 +268,7 @@ static uint32_t gather(struct plm_sampler *s, float cut)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_vocab; i++) {
-        uint32_t bits;
-        memcpy(&bits, &s->distance[i], sizeof(bits));
-        s->keys[n] = (uint64_t)bits << 32 | i;
+        s->keys[n] = (uint64_t)plm_sample_bits(s->distance[i]) << 32 | i;
         n += s->distance[i] <= cut;
     }
     return n;
@@ -298,16 +276,12 @@ static uint32_t gather(struct plm_sampler *s, float cut)
 
 static inline float key_distance(uint64_t key)
 {
-    uint32_t bits = (uint32_t)(key >> 32);
-    float d;
-    memcpy(&d, &bits, sizeof(d));
-    return d;
+    return plm_sample_float((uint32_t)(key >> 32));
 }
 
-static inline float exp_key(uint64_t key)
+static inline uint64_t key_weight(uint64_t key)
 {
-    float d = key_distance(key);
-    return exp_neg(d < EXP_MAX ? d : EXP_MAX);
+    return plm_sample_weight(key_distance(key));
 }
 
 static inline uint32_t bucket_of(uint64_t key)
@@ -317,38 +291,28 @@ static inline uint32_t bucket_of(uint64_t key)
 }
 
 // The last bucket that can hold one of the best top_k of n gathered tokens, or, without top_k, one
-// of those that top_p keeps; BUCKETS: they are not all among the gathered ones.
-static uint32_t last_bucket(const struct plm_sampler *s, const struct plm_sample_params *p,
-                            uint32_t n, double mass)
+// of those that reach the bound; BUCKETS: they are not all among the gathered ones.
+static uint32_t last_bucket(const struct plm_sampler *s, uint32_t top_k, uint32_t n, uint64_t bound)
 {
     uint32_t count[BUCKETS] = {0}, total = 0;
-    double by_bucket[BUCKETS] = {0}, sum = 0;
+    uint64_t by_bucket[BUCKETS] = {0}, sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t b = bucket_of(s->keys[i]);
         count[b]++;
-        if (p->top_k == 0)
-            by_bucket[b] += (double)s->weight[(uint32_t)s->keys[i]];
+        if (top_k == 0)
+            by_bucket[b] += plm_sample_fixed(s->weight[(uint32_t)s->keys[i]]);
     }
     for (uint32_t b = 0; b < BUCKETS; b++) {
         total += count[b];
         sum += by_bucket[b];
-        if (p->top_k > 0 ? total >= p->top_k : sum >= (double)p->top_p * mass)
+        if (top_k > 0 ? total >= top_k : sum >= bound)
             return b;
     }
     return BUCKETS;
 }
 
-// Probability of all tokens up to the cut, in units of the best one's.
-static double mass_of(struct plm_sampler *s, float cut)
-{
-    exp_all(s->distance, s->n_vocab, s->weight);
-    for (uint32_t i = 0; i < s->n_vocab; i++)
-        s->weight[i] = s->distance[i] <= cut ? s->weight[i] : 0.0f;
-    return sum_all(s->weight, s->n_vocab);
-}
-
-// Ascending by distance, stable, so equal distances keep the order of ids. Returns the array that
-// holds the result.
+// Ascending by the upper half, stable, so that equal distances keep the order of ids. Returns the
+// array that holds the result.
 static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, uint32_t n)
 {
     if (n <= 64) { // three passes over 2,048 counters cost more than a few moves
@@ -376,62 +340,83 @@ static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, uint32_t n)
     return keys;
 }
 
-// From the best tokens that top_k and top_p leave, best first.
-static uint32_t draw_filtered(struct plm_sampler *s, const struct plm_sample_params *p, float cut,
-                              double u)
+// Walks n tokens in the order of ids, so that the draw asks for no more than which ones are kept.
+static uint32_t draw_kept(struct plm_sampler *s, uint64_t *kept, uint32_t n, uint64_t mass,
+                          uint64_t u)
 {
-    double mass = p->top_k == 0 ? mass_of(s, cut) : 0;
+    const uint64_t target = plm_sample_scale(u, mass);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        kept[i] = kept[i] << 32 | kept[i] >> 32;
+    const uint64_t *by_id = sort_keys(kept, kept == s->keys ? s->sorted : s->keys, n);
+    for (uint32_t i = 0; i < n; i++) {
+        sum += plm_sample_weight(plm_sample_float((uint32_t)by_id[i]));
+        if (sum > target)
+            return (uint32_t)(by_id[i] >> 32);
+    }
+    return s->n_vocab;
+}
+
+// From the best tokens that top_k (0: off) and top_p leave.
+static uint32_t draw_filtered(struct plm_sampler *s, uint32_t top_k, float top_p, float cut,
+                              uint64_t u)
+{
+    uint64_t mass = 0, bound = 0, kept = 0;
+    if (top_k == 0) {
+        weigh(s, cut);
+        mass = sum_fixed(s->weight, s->n_vocab);
+        bound = plm_sample_bound(top_p, mass);
+    }
     uint32_t n = gather(s, cut < NEAR ? cut : NEAR);
-    uint32_t limit = last_bucket(s, p, n, mass), kept_keys = 0;
+    uint32_t limit = last_bucket(s, top_k, n, bound), n_near = 0, end = 0;
     if (limit == BUCKETS && cut > NEAR) {
         n = gather(s, cut);
-        limit = last_bucket(s, p, n, mass);
+        limit = last_bucket(s, top_k, n, bound);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (bucket_of(s->keys[i]) <= limit)
-            s->keys[kept_keys++] = s->keys[i];
+            s->keys[n_near++] = s->keys[i];
     }
-    n = kept_keys;
-    if (n == 0)
-        return s->n_vocab;
-    uint64_t *best = sort_keys(s->keys, s->sorted, n);
-    if (p->top_k > 0) {
-        n = n < p->top_k ? n : p->top_k;
-        for (uint32_t i = 0; i < n; i++)
-            mass += (double)exp_key(best[i]);
+    uint64_t *best = sort_keys(s->keys, s->sorted, n_near);
+    if (top_k > 0) {
+        n_near = n_near < top_k ? n_near : top_k;
+        for (uint32_t i = 0; i < n_near; i++)
+            mass += key_weight(best[i]);
+        bound = plm_sample_bound(top_p, mass);
     }
-    double kept = 0, bound = (double)p->top_p * mass;
-    uint32_t end = 0;
-    while (end < n && (end == 0 || p->top_p >= 1.0f || kept < bound))
-        kept += (double)exp_key(best[end++]);
-    double target = u * kept, sum = 0;
-    for (uint32_t i = 0; i < end; i++) {
-        sum += (double)exp_key(best[i]);
-        if (sum > target)
-            return (uint32_t)best[i];
-    }
-    return (uint32_t)best[end - 1];
+    while (end < n_near && kept < bound)
+        kept += key_weight(best[end++]);
+    return draw_kept(s, best, end, kept, u);
+}
+
+struct plm_sample_row plm_sample_row_of(const struct plm_sample_in *in, uint32_t n_vocab)
+{
+    const struct plm_sample_params *p = in->params;
+    if (p->temperature < PLM_SAMPLE_GREEDY)
+        return (struct plm_sample_row){0};
+    return (struct plm_sample_row){
+        .u = plm_random_bits(p->seed, in->choice, (uint64_t)in->n_prompt + in->n_output),
+        .scale = 1.0f / p->temperature,
+        // Banned tokens lie infinitely far and are cut whatever min_p says.
+        .cut = p->min_p > 0.0f ? -logf(p->min_p) : 3.0e38f,
+        .top_p = p->top_p,
+        .top_k = p->top_k < n_vocab ? p->top_k : 0,
+    };
 }
 
 static uint32_t draw(struct plm_sampler *s, const struct plm_sample_in *in, const float *x,
                      float max)
 {
-    const struct plm_sample_params *p = in->params;
+    const struct plm_sample_row row = plm_sample_row_of(in, s->n_vocab);
     if (max == -INFINITY)
         return s->n_vocab;
-    if (p->temperature < PLM_SAMPLE_GREEDY)
+    if (row.scale == 0.0f)
         return first_equal(x, s->n_vocab, max);
-    float scale = 1.0f / p->temperature;
     for (uint32_t i = 0; i < s->n_vocab; i++)
-        s->distance[i] = (max - x[i]) * scale;
-    // Banned tokens lie infinitely far and are cut whatever min_p says.
-    float cut = p->min_p > 0.0f ? -logf(p->min_p) : 3.0e38f;
-    bool all_k = p->top_k == 0 || p->top_k >= s->n_vocab;
-    if (all_k && p->top_p >= 1.0f)
-        return draw_all(s, cut, uniform(in));
-    struct plm_sample_params filtered = *p;
-    filtered.top_k = all_k ? 0 : p->top_k;
-    return draw_filtered(s, &filtered, cut, uniform(in));
+        s->distance[i] = plm_sample_distance(max, x[i], row.scale);
+    if (row.top_k == 0 && row.top_p >= 1.0f)
+        return draw_all(s, row.cut, row.u);
+    return draw_filtered(s, row.top_k, row.top_p, row.cut, row.u);
 }
 
 static bool is_adjusted(const struct plm_sample_in *in)
@@ -439,9 +424,14 @@ static bool is_adjusted(const struct plm_sample_in *in)
     return in->params->n_bias > 0 || in->n_banned > 0 || has_penalties(in->params);
 }
 
+bool plm_sample_is_plain(const struct plm_sample_in *in)
+{
+    return !in->params->logprobs && !is_adjusted(in);
+}
+
 bool plm_sample_is_argmax(const struct plm_sample_in *in)
 {
-    return in->params->temperature < PLM_SAMPLE_GREEDY && !in->params->logprobs && !is_adjusted(in);
+    return in->params->temperature < PLM_SAMPLE_GREEDY && plm_sample_is_plain(in);
 }
 
 int plm_sampler_draw(struct plm_sampler *s, const struct plm_sample_in *in,

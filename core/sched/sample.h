@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choosing the next token from one row of logits. Order: logit bias and bans, penalties,
 // temperature, min_p, top_k, top_p, draw (the order of the OpenAI-compatible servers). The result
-// is a pure function of the arguments: the draw is keyed by (seed, choice, position), sums run in a
-// fixed order and ties go to the lowest id, so neither the batch nor the history of the sampler
-// shows in the text.
+// is a pure function of the arguments: the draw is keyed by (seed, choice, position), sums are
+// exact and ties go to the lowest id, so neither the batch nor the history of the sampler shows in
+// the text. Nor does it show where a token was drawn: from temperature on, this is what the op
+// SAMPLE does (kernels/abi.h), in the arithmetic of kernels/lib/sample.h.
 #ifndef PLM_SCHED_SAMPLE_H
 #define PLM_SCHED_SAMPLE_H
 
@@ -12,6 +13,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/status.h"
+#include "kernels/abi.h"
 
 #define PLM_SAMPLE_TOP_MAX 20    // alternatives that a token can carry; the OpenAI limit
 #define PLM_SAMPLE_GREEDY  1e-5f // temperatures below it take the best token
@@ -72,8 +74,13 @@ void plm_sampler_destroy(struct plm_sampler *sampler); // NULL is allowed
 
 // Whether no logit is NaN or infinite.
 bool plm_sample_finite(const float *logits, uint32_t n);
+// Whether the row's own logits are all that the draw depends on, and a token all that is wanted of
+// them: the op SAMPLE can draw it as plm_sample_row_of() says, which is a pure function of params,
+// choice and position. in->logits is not looked at by these three.
+bool plm_sample_is_plain(const struct plm_sample_in *in);
+struct plm_sample_row plm_sample_row_of(const struct plm_sample_in *in, uint32_t n_vocab);
 // Whether the draw is the row's largest logit, the lowest id of those that have it: nothing else of
-// the row matters, nor of the output. in->logits is not looked at.
+// the row matters, nor of the output.
 bool plm_sample_is_argmax(const struct plm_sample_in *in);
 // PLM_OK, or PLM_ERR_NUMERIC when a logit is NaN or infinite or nothing can be chosen.
 int plm_sampler_draw(struct plm_sampler *sampler, const struct plm_sample_in *in,

@@ -255,10 +255,11 @@ void check_refused(struct run *run, const struct played *p, const plim_request_o
 static int32_t expected_token(const struct run *run, const struct played *p, uint32_t choice)
 {
     const uint64_t position = p->n_prompt + p->choice_tokens[choice];
-    const double u = (double)plm_random_uniform(p->ask->seed, choice, position, 0) +
-                     (double)plm_random_uniform(p->ask->seed, choice, position, 1) * 0x1p-24;
+    const uint64_t u = plm_random_bits(p->ask->seed, choice, position);
     const bool banned = run->world->device.poison != PLM_SIM_POISON_NONE;
-    const int32_t token = (int32_t)(u * (run->n_vocab - (banned ? 1 : 0)));
+    const uint64_t n = run->n_vocab - (banned ? 1 : 0);
+    // u * n / 2^64
+    const int32_t token = (int32_t)(((u >> 32) * n + ((uint32_t)u * n >> 32)) >> 32);
     return token + (banned && token >= run->world->device.poison_token);
 }
 
