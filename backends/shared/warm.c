@@ -70,6 +70,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
              1.0f, 0);
     case PLM_OP_ATTENTION_MERGE: ARGS(attention_merge, in, in, 0, out, rows, heads, dim, 1);
     case PLM_OP_ARGMAX: ARGS(argmax, in, out, rows, N);
+    case PLM_OP_SAMPLE: ARGS(sample, in, in, out, rows, N);
     case PLM_OPS: break;
     }
 #undef ARGS

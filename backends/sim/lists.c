@@ -106,6 +106,10 @@ static void look_at(struct plm_backend_device *dev, enum plm_op op, const void *
     } else if (op == PLM_OP_ARGMAX) {
         dev->best = *(const struct plm_argmax_args *)args;
         dev->best_copy = 0;
+    } else if (op == PLM_OP_SAMPLE) {
+        const struct plm_sample_args *a = args;
+        dev->best = (struct plm_argmax_args){.x = a->x, .dst = a->dst, .rows = a->rows, .n = a->n};
+        dev->best_copy = 0;
     } else if (op == PLM_OP_COPY && ((const struct plm_copy_args *)args)->src == dev->best.dst) {
         dev->best_copy = ((const struct plm_copy_args *)args)->dst;
     }

@@ -188,6 +188,7 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
         return floats(a.merge->rows, (uint64_t)a.merge->heads * a.merge->head_dim,
                       a.merge->splits + 1);
     case PLM_OP_ARGMAX: return floats(a.argmax->rows, a.argmax->n, 1);
+    case PLM_OP_SAMPLE: // no shader does it
     case PLM_OPS: break;
     }
     return 0;

@@ -178,6 +178,12 @@ static void argmax(struct reading *r, const struct plm_argmax_args *a)
     floats(r, (uint64_t)a->rows * a->n);
 }
 
+static void sample(struct reading *r, const struct plm_sample_args *a)
+{
+    floats(r, (uint64_t)a->rows * a->n); // once: later walks find the row in the cache
+    acts(r, sizeof(struct plm_sample_row) * a->rows);
+}
+
 static void copy(struct reading *r, const struct plm_copy_args *a)
 {
     floats(r, a->n_words);

@@ -40,7 +40,8 @@
 //
 // plm_warp_sync()                            barrier and fence of a warp
 // plm_shuffle(v, lane), plm_shuffle_xor(v, mask)   v of another lane of the warp (32-bit types)
-// plm_atomic_add(uint32_t *, uint32_t)
+// plm_atomic_add(uint32_t *, uint32_t)       returns what was there
+// plm_atomic_add(uint64_t *, uint64_t)       whole once all threads have met: a reader between may see half
 //
 // plm_copy16(shared, global)                 begins a copy of 16 bytes, both aligned to 16
 // plm_copy16_near(shared, global)            the same through the first cache level: other warps of the block

@@ -28,7 +28,15 @@ PLM_FN void plm_warp_sync() { __syncwarp(); }
 template <class T> PLM_FN T plm_shuffle(T v, int lane) { return __shfl_sync(~0u, v, lane); }
 template <class T> PLM_FN T plm_shuffle_xor(T v, int mask) { return __shfl_xor_sync(~0u, v, mask); }
 
-PLM_FN void plm_atomic_add(uint32_t *p, uint32_t v) { atomicAdd(p, v); }
+PLM_FN uint32_t plm_atomic_add(uint32_t *p, uint32_t v) { return atomicAdd(p, v); }
+// Shared memory adds 32 bits at once, but 64 in a loop until nobody came between.
+PLM_FN void plm_atomic_add(uint64_t *p, uint64_t v)
+{
+    const uint32_t low = (uint32_t)v, old = atomicAdd((uint32_t *)p, low);
+    const uint32_t high = (uint32_t)(v >> 32) + (old + low < old);
+    if (high != 0)
+        atomicAdd((uint32_t *)p + 1, high);
+}
 
 // ---- copies and loads ----
 

@@ -24,7 +24,8 @@ PLM_FN void plm_warp_sync()
 template <class T> PLM_FN T plm_shuffle(T v, int lane) { return __shfl(v, lane, PLM_WARP); }
 template <class T> PLM_FN T plm_shuffle_xor(T v, int mask) { return __shfl_xor(v, mask, PLM_WARP); }
 
-PLM_FN void plm_atomic_add(uint32_t *p, uint32_t v) { atomicAdd(p, v); }
+PLM_FN uint32_t plm_atomic_add(uint32_t *p, uint32_t v) { return atomicAdd(p, v); }
+PLM_FN void plm_atomic_add(uint64_t *p, uint64_t v) { atomicAdd((unsigned long long *)p, (unsigned long long)v); }
 
 // ---- copies and loads ----
 

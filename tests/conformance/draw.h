@@ -44,5 +44,6 @@ void conf_make_glu(struct conf_case *c, struct conf_rng *rng);
 void conf_make_attention_split(struct conf_case *c, struct conf_rng *rng);
 void conf_make_attention_merge(struct conf_case *c, struct conf_rng *rng);
 void conf_make_argmax(struct conf_case *c, struct conf_rng *rng);
+void conf_make_sample(struct conf_case *c, struct conf_rng *rng);
 
 #endif

@@ -242,3 +242,60 @@ void conf_make_argmax(struct conf_case *c, struct conf_rng *rng)
     conf_set_args(c, &a);
     snprintf(c->label, sizeof c->label, "argmax rows %u n %u", a.rows, a.n);
 }
+
+// ---- sample ----
+
+// One row's parameters: each filter on or off, mild or extreme.
+static struct plm_sample_row draw_sample_row(uint32_t n, struct conf_rng *rng)
+{
+    static const float top_p[] = {1e-30f, 0.1f, 0.5f, 0.95f, 0.999f, 0.99999994f};
+    static const float cut[] = {0.0f, -0.0f, 0.7f, 3.0f, 12.0f};
+    const uint32_t top_k[] = {1, 2, 40, 64, 255, 256, 257, conf_range(rng, 1, n), n, n + 9};
+    struct plm_sample_row p = {.u = (uint64_t)conf_u32(rng) << 32 | conf_u32(rng),
+                               .scale = expf(conf_normal(rng)),
+                               .cut = 3e38f,
+                               .top_p = 1.0f};
+    switch (conf_below(rng, 8)) {
+    case 0: p.u = 0; break;
+    case 1: p.u = UINT64_MAX; break;
+    case 2: p.scale = conf_below(rng, 2) ? 0.0f : 99999.0f; break;
+    default: break;
+    }
+    if (conf_below(rng, 2))
+        p.top_p = top_p[conf_below(rng, sizeof top_p / sizeof top_p[0])];
+    if (conf_below(rng, 2))
+        p.top_k = top_k[conf_below(rng, sizeof top_k / sizeof top_k[0])];
+    if (conf_below(rng, 3) == 0)
+        p.cut = cut[conf_below(rng, sizeof cut / sizeof cut[0])];
+    return p;
+}
+
+// Rows of a vocabulary of few tokens, of more than a block gathers, and of more than it has at
+// once.
+void conf_make_sample(struct conf_case *c, struct conf_rng *rng)
+{
+    static const uint32_t most[] = {9, 600, 5000, 20000};
+    struct plm_sample_args a = {.n = conf_range(rng, 1, most[conf_below(rng, 4)])};
+    a.rows = a.n > 600 ? conf_range(rng, 1, 3) : conf_draw_rows(rng) % 16 + 1;
+    conf_begin(c, PLM_OP_SAMPLE, sizeof a);
+    float *x = conf_input(c, FIELD(sample, x), (uint64_t)a.rows * a.n * 4);
+    for (uint32_t r = 0; r < a.rows; r++, x += a.n) {
+        const uint32_t mode = conf_below(rng, 8);
+        conf_fill_normal(x, a.n, mode < 4 ? 0.2f : 4.0f, rng); // flat or peaked
+        for (uint32_t i = 0; mode == 0 && i < a.n; i++)
+            x[i] = (float)(int32_t)x[i] * 0.0f; // equal, of either sign
+        for (uint32_t i = 0; (mode == 1 || mode == 4) && i < a.n; i++)
+            x[i] = floorf(x[i] * 4.0f); // many at each distance
+        for (uint32_t i = conf_below(rng, 3); mode == 5 && i > 0; i--)
+            x[conf_below(rng, a.n)] = conf_below(rng, 2) ? NAN : INFINITY;
+    }
+    struct plm_sample_row *p =
+        conf_input(c, FIELD(sample, params), (uint64_t)a.rows * sizeof(struct plm_sample_row));
+    for (uint32_t r = 0; r < a.rows; r++)
+        p[r] = draw_sample_row(a.n, rng);
+    conf_output(c, FIELD(sample, dst), (uint64_t)a.rows * sizeof(struct plm_argmax_record));
+    c->buf[c->n_bufs - 1].kind = CONF_ARGMAX;
+    conf_set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "sample rows %u n %u, first: scale %g cut %g p %g k %u",
+             a.rows, a.n, (double)p->scale, (double)p->cut, (double)p->top_p, p->top_k);
+}

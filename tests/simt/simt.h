@@ -220,9 +220,16 @@ template <class T> PLM_FN T plm_shuffle_xor(T v, int mask, SIMT_HERE)
     return plm_shuffle(v, (int)simt_now->lane ^ mask, SIMT_THERE);
 }
 
-PLM_FN void plm_atomic_add(uint32_t *p, uint32_t v, SIMT_HERE)
+PLM_FN uint32_t plm_atomic_add(uint32_t *p, uint32_t v, SIMT_HERE)
 {
     simt_touch("plm_atomic_add", p, 4, SIMT_THERE);
+    const uint32_t old = *p;
+    *p += v;
+    return old;
+}
+PLM_FN void plm_atomic_add(uint64_t *p, uint64_t v, SIMT_HERE)
+{
+    simt_touch("plm_atomic_add", p, 8, SIMT_THERE);
     *p += v;
 }
 

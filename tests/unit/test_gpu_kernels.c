@@ -130,6 +130,7 @@ static union args args_of(const struct want *w)
     case PLM_OP_COPY: a.copy = (struct plm_copy_args){.n_words = (uint64_t)rows << 21}; break;
     case PLM_OP_VERIFY: a.verify = (struct plm_verify_args){.n_words = (uint64_t)rows << 21}; break;
     case PLM_OP_ARGMAX: a.argmax = (struct plm_argmax_args){.rows = rows, .n = OUTPUTS_MAX}; break;
+    case PLM_OP_SAMPLE: a.sample = (struct plm_sample_args){.rows = rows, .n = OUTPUTS_MAX}; break;
     default: set_product(&a, w); set_attention(&a, w);
     }
     return a;

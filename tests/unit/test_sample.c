@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/cpu/refs.h"
 #include "core/base/random.h"
 #include "core/sched/sample.h"
+#include "kernels/lib/sample.h"
 
 #define VOCAB 1000u
 
@@ -318,6 +320,57 @@ START_TEST(bad_logits_are_told)
 }
 END_TEST
 
+// The op's reference, which knows neither sorting nor buckets, draws what the sampler draws.
+START_TEST(the_op_draws_the_same)
+{
+    static const float top_p[] = {1.0f, 1e-30f, 0.3f, 0.9f, 0.99999994f};
+    static const float min_p[] = {0.0f, 0.0f, 1e-6f, 0.1f, 1.0f};
+    static const uint32_t top_k[] = {0, 0, 1, 30, VOCAB - 1, VOCAB, 5000};
+    struct plm_argmax_record record;
+    struct plm_sample_row row;
+    const struct plm_sample_args args = {.x = (uintptr_t)logits,
+                                         .params = (uintptr_t)&row,
+                                         .dst = (uintptr_t)&record,
+                                         .rows = 1,
+                                         .n = VOCAB};
+    for (uint32_t i = 0; i < 3000; i++) {
+        const float spread = i % 3 == 0 ? 0.5f : i % 3 == 1 ? 6.0f : 40.0f;
+        for (uint32_t t = 0; t < VOCAB; t++)
+            logits[t] = spread * plm_random_uniform(4, i, t, 0);
+        for (uint32_t t = 0; i % 5 == 0 && t < VOCAB; t++)
+            logits[t] = i % 10 == 0 ? 0.0f * (float)((int)(t % 3) - 1) : floorf(logits[t]);
+        params.seed = i;
+        params.temperature = i % 11 == 0 ? 0.0f : 0.1f + 3.0f * plm_random_uniform(5, i, 0, 0);
+        params.top_p = top_p[i / 7 % 5];
+        params.min_p = min_p[i / 3 % 5];
+        params.top_k = top_k[i % 7];
+        in.n_output = i % 13;
+        in.choice = i % 4;
+        row = plm_sample_row_of(&in, VOCAB);
+        plm_ref_sample(&args, 0, 1, NULL);
+        ck_assert_uint_eq(record.n_wrong, 0);
+        ck_assert_msg(draw() == record.index, "row %u: %d, and the op %d", i, out.token,
+                      record.index);
+    }
+}
+END_TEST
+
+START_TEST(weights_are_those_of_the_distance)
+{
+    ck_assert_uint_eq(plm_sample_weight(0.0f), UINT64_C(1) << 40);
+    ck_assert_uint_eq(plm_sample_weight(INFINITY), 0);
+    for (uint32_t i = 0; i < 40000; i++) {
+        const float distance = (float)i * 0.001f;
+        const double exact = exp(-(double)distance) * 0x1p40;
+        ck_assert_double_eq_tol((double)plm_sample_weight(distance), exact, 0.5 + exact * 3e-7);
+    }
+    ck_assert_uint_eq(plm_sample_scale(UINT64_MAX, UINT64_MAX), UINT64_MAX - 1);
+    ck_assert_uint_eq(plm_sample_scale(UINT64_C(1) << 63, 9), 4);
+    ck_assert_uint_eq(plm_sample_scale(UINT64_C(0x123456789ABCDEF0), UINT64_C(1) << 40),
+                      UINT64_C(0x123456789A));
+}
+END_TEST
+
 START_TEST(creation_survives_every_failed_allocation)
 {
     for (uint64_t n = 1;; n++) {
@@ -350,6 +403,8 @@ int main(void)
     tcase_add_test(tc, banned_tokens_never_come);
     tcase_add_test(tc, logprobs_are_the_models_own);
     tcase_add_test(tc, bad_logits_are_told);
+    tcase_add_test(tc, the_op_draws_the_same);
+    tcase_add_test(tc, weights_are_those_of_the_distance);
     tcase_add_test(tc, creation_survives_every_failed_allocation);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

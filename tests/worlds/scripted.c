@@ -165,13 +165,12 @@ static const struct plm_caps *shown_caps(const struct plm_backend_device *dev)
 
 // Results of this op are read back, as any small range is that the host wrote: what it wrote there
 // for an earlier step is over. Of logits of zeros the first is the largest.
-static void write_argmax(const struct plm_argmax_args *args)
+static void write_records(uint64_t dst, uint32_t rows)
 {
     static const struct plm_argmax_record zeros[16];
-    for (uint32_t row = 0; row < args->rows; row += 16) {
-        const uint32_t n = args->rows - row < 16 ? args->rows - row : 16;
-        plm_sim_backend.copy_in(s.sim, args->dst + row * sizeof(zeros[0]), zeros,
-                                n * sizeof(zeros[0]));
+    for (uint32_t row = 0; row < rows; row += 16) {
+        const uint32_t n = rows - row < 16 ? rows - row : 16;
+        plm_sim_backend.copy_in(s.sim, dst + row * sizeof(zeros[0]), zeros, n * sizeof(zeros[0]));
     }
 }
 
@@ -183,8 +182,14 @@ static int shown_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t
     const int r = s.backend->launch(dev, op, units, args, args_bytes);
     if (r == PLM_OK)
         plm_sim_backend.launch(s.sim, op, units, args, args_bytes);
-    if (r == PLM_OK && op == PLM_OP_ARGMAX)
-        write_argmax(args);
+    if (r == PLM_OK && op == PLM_OP_ARGMAX) {
+        const struct plm_argmax_args *a = args;
+        write_records(a->dst, a->rows);
+    }
+    if (r == PLM_OK && op == PLM_OP_SAMPLE) {
+        const struct plm_sample_args *a = args;
+        write_records(a->dst, a->rows);
+    }
     return r;
 }
 
