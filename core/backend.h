@@ -97,19 +97,22 @@ struct plm_caps {
     uint32_t align_bytes;
     uint32_t max_submit_ms; // longest list a watchdog tolerates; 0: no watchdog
     uint32_t workers;       // CPU: threads that walk a list
-    // Optional ops (kernels/ops.def: QKV, GLU, ATTENTION_SPLIT with _MERGE, ARGMAX) that are faster
-    // here than what they stand for, as a mask of 1 << PLM_OP_x. A forward uses QKV, GLU and the
-    // splits for steps of at most few_rows rows. On the CPU none is.
+    // Optional ops (kernels/ops.def: QKV, GLU, ATTENTION_SPLIT with _MERGE, ARGMAX, SAMPLE) that
+    // are faster here than what they stand for, as a mask of 1 << PLM_OP_x. A forward uses QKV, GLU
+    // and the splits for steps of at most few_rows rows, and SAMPLE in place of ARGMAX. On the CPU
+    // none is.
     uint64_t prefers;
     uint32_t few_rows;
 };
 
-// What GPUs prefer: every optional op, in steps of as many rows as share one read of a weight
-// without a tile. Stated here for backends and for plans without a device.
+// What GPUs prefer: every optional op (but that with Vulkan the host samples), in steps of as many
+// rows as share one read of a weight without a tile. Stated here for backends and for plans without
+// a device.
 #define PLM_GPU_PREFERS                                                                            \
     (UINT64_C(1) << PLM_OP_QKV | UINT64_C(1) << PLM_OP_GLU |                                       \
      UINT64_C(1) << PLM_OP_ATTENTION_SPLIT | UINT64_C(1) << PLM_OP_ATTENTION_MERGE |               \
      UINT64_C(1) << PLM_OP_ARGMAX)
+#define PLM_CUDA_PREFERS    (PLM_GPU_PREFERS | UINT64_C(1) << PLM_OP_SAMPLE) // and of HIP
 #define PLM_VULKAN_FEW_ROWS 8u
 #define PLM_CUDA_FEW_ROWS   64u // of CUDA and HIP, whose products of few rows use matrix instructions
 

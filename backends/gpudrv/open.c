@@ -32,7 +32,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->max_slab_bytes = card->total_bytes / caps->granularity_bytes * caps->granularity_bytes;
     caps->max_slabs = MAX_SLABS;
     caps->align_bytes = ALIGN;
-    caps->prefers = plm_gpu_kernels_ops() & PLM_GPU_PREFERS;
+    caps->prefers = plm_gpu_kernels_ops() & PLM_CUDA_PREFERS;
     caps->few_rows = PLM_CUDA_FEW_ROWS;
 }
 

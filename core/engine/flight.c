@@ -8,6 +8,12 @@
 int plm_flights_init(struct plim_engine *engine, uint32_t max_sequences)
 {
     struct plm_host *host = engine->core->host;
+    if (plm_model_samples(engine->core->model)) {
+        engine->sampling =
+            plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->sampling));
+        if (engine->sampling == NULL)
+            return PLM_ERR_NOMEM_HOST;
+    }
     if (engine->core->results.host == NULL)
         return PLM_OK;
     engine->picks = plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->picks));
@@ -22,6 +28,7 @@ int plm_flights_init(struct plim_engine *engine, uint32_t max_sequences)
 
 void plm_flights_finish(struct plim_engine *engine)
 {
+    plm_free(engine->core->host, engine->sampling);
     plm_free(engine->core->host, engine->picks);
     for (int i = 0; i < 2; i++)
         plm_free(engine->core->host, engine->flights[i].kept);

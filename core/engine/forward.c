@@ -194,6 +194,7 @@ const struct plm_argmax_record *plm_core_best(struct plm_core *core, const struc
 struct dummy {
     int32_t *tokens, *pos, *seq, *logits_rows;
     uint64_t *slots, *tables;
+    struct plm_sample_row *sampling;
     uint32_t stride;
 };
 
@@ -202,13 +203,15 @@ static void *dummy_alloc(struct plm_core *core, const struct plm_shape *s, struc
     uint64_t stride = plm_div_ceil(s->ctx, PLM_KV_BLOCK_TOKENS);
     uint64_t words = s->rows + s->seqs * stride;
     char *at = plm_calloc(core->host, PLM_HOST_OTHER, 1,
-                          words * 8 + 12ull * s->rows + 4ull * s->logits_rows);
+                          words * 8 + sizeof(*ret->sampling) * s->logits_rows + 12ull * s->rows +
+                              4ull * s->logits_rows);
     if (at == NULL)
         return NULL;
     ret->stride = (uint32_t)stride;
     ret->slots = (uint64_t *)(void *)at;
     ret->tables = ret->slots + s->rows;
-    ret->tokens = (int32_t *)(void *)(at + words * 8);
+    ret->sampling = (struct plm_sample_row *)(void *)(at + words * 8);
+    ret->tokens = (int32_t *)(void *)(ret->sampling + s->logits_rows);
     ret->pos = ret->tokens + s->rows;
     ret->seq = ret->pos + s->rows;
     ret->logits_rows = ret->seq + s->rows;
@@ -240,8 +243,11 @@ static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step
             d->slots[row] = d->tables[(uint64_t)q * d->stride + pos / PLM_KV_BLOCK_TOKENS];
         }
     }
-    for (uint32_t i = 0; i < s->logits_rows; i++)
+    for (uint32_t i = 0; i < s->logits_rows; i++) {
         d->logits_rows[i] = (int32_t)(s->rows - s->logits_rows + i);
+        d->sampling[i] = (struct plm_sample_row){
+            .u = (uint64_t)i << 32, .scale = 1.0f, .cut = 3.0e38f, .top_p = 0.9f};
+    }
 }
 
 int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
@@ -254,6 +260,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
     if (memory == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a dummy step");
     dummy_fill(core, step, &d);
+    const bool samples = plm_model_samples(core->model);
     const bool carries = (flags & PLM_FORWARD_CARRY) != 0;
     if (carries) // of the first record, which is there
         memset(d.tokens, 0, step->shape.rows * sizeof(*d.tokens));
@@ -267,6 +274,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
                                         .tables = d.tables,
                                         .table_stride = d.stride,
                                         .logits_rows = d.logits_rows,
+                                        .sampling = samples ? d.sampling : NULL,
                                         .tuner = tuner,
                                         .carry = carries ? core->results.addr : 0,
                                         .picks = d.tokens};

@@ -48,8 +48,9 @@ int plm_harvest_check(struct plim_engine *engine, struct plm_harvest *h,
     return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
 }
 
+// Of the next token of a choice; ahead: of the one after it, of whose output the last is not known.
 static struct plm_sample_in sample_in(const struct plim_engine *engine,
-                                      const struct plm_choice *choice)
+                                      const struct plm_choice *choice, bool ahead)
 {
     const struct plim_request *request = choice->request;
     const struct plm_seq *seq = &choice->seq;
@@ -57,7 +58,7 @@ static struct plm_sample_in sample_in(const struct plim_engine *engine,
                                .prompt = seq->tokens,
                                .n_prompt = seq->n_prompt,
                                .output = seq->tokens + seq->n_prompt,
-                               .n_output = seq->n_tokens - seq->n_prompt,
+                               .n_output = seq->n_tokens - seq->n_prompt + ahead,
                                .choice = choice->index};
     if (in.n_output < request->min_tokens) {
         in.banned = engine->core->eog;
@@ -66,25 +67,48 @@ static struct plm_sample_in sample_in(const struct plim_engine *engine,
     return in;
 }
 
-bool plm_harvest_is_greedy(const struct plim_engine *engine, struct plm_seq *const *seqs,
-                           uint32_t n)
+// Where a device has no bytes behind its addresses it draws nothing, and the host samples zeros.
+static bool is_drawn(const struct plim_engine *engine, const struct plm_sample_in *in)
+{
+    const struct plm_core *core = engine->core;
+    return plm_sample_is_argmax(in) ||
+           (plm_model_samples(core->model) && !plm_device_caps(core->device)->addresses_only &&
+            plm_sample_is_plain(in));
+}
+
+bool plm_harvest_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const struct plm_sample_in in = seqs[i] != NULL
-                                            ? sample_in(engine, (const struct plm_choice *)seqs[i])
-                                            : (struct plm_sample_in){0};
-        if (seqs[i] != NULL && !plm_sample_is_argmax(&in))
+        if (seqs[i] == NULL)
+            continue;
+        const struct plm_sample_in in =
+            sample_in(engine, (const struct plm_choice *)seqs[i], false);
+        if (!is_drawn(engine, &in))
             return false;
     }
     return true;
+}
+
+void plm_harvest_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
+                          bool ahead, struct plm_sample_row *ret)
+{
+    const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
+    for (uint32_t i = 0; i < n; i++) {
+        ret[i] = (struct plm_sample_row){0};
+        if (seqs[i] == NULL)
+            continue;
+        const struct plm_sample_in in =
+            sample_in(engine, (const struct plm_choice *)seqs[i], ahead);
+        ret[i] = plm_sample_row_of(&in, n_vocab);
+    }
 }
 
 // The token that row i gives a choice. LOST: it could not be read.
 static int sample(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i,
                   struct plm_sample_out *out)
 {
-    struct plm_sample_in in = sample_in(engine, (const struct plm_choice *)h->seqs[i]);
-    if (h->best != NULL && plm_sample_is_argmax(&in)) {
+    struct plm_sample_in in = sample_in(engine, (const struct plm_choice *)h->seqs[i], false);
+    if (h->best != NULL && is_drawn(engine, &in)) {
         *out = (struct plm_sample_out){.token = h->best[i].index};
         return PLM_OK;
     }

@@ -488,10 +488,11 @@ struct plim_engine {
     struct plm_buf text;   // of one token
     // One step ahead (flight.c, step.c).
     struct plm_flight flights[2];
-    struct plm_flight *air; // the one that was not looked at yet; NULL: none
-    int32_t *picks;         // [max_sequences], or NULL
-    uint32_t waited;        // sequences that waited when a step was last formed on its own
-    bool left;              // one has left since
+    struct plm_flight *air;          // the one that was not looked at yet; NULL: none
+    int32_t *picks;                  // [max_sequences], or NULL
+    struct plm_sample_row *sampling; // [max_sequences] of a step; NULL: the device does not sample
+    uint32_t waited;                 // sequences that waited when a step was last formed on its own
+    bool left;                       // one has left since
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks
@@ -563,7 +564,8 @@ void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int
 void plm_step_bury(struct plim_engine *engine);
 // flight.c
 //
-// Memory for steps in the air of so many sequences; none where the model does not run ahead.
+// Memory for steps of so many sequences: how their tokens are drawn where the device does that, and
+// what those in the air need where the model runs ahead.
 int plm_flights_init(struct plim_engine *engine, uint32_t max_sequences);
 // None is in the air. Also after an init that failed.
 void plm_flights_finish(struct plim_engine *engine);
@@ -585,9 +587,13 @@ struct plm_harvest {
 // are not, or NULL: a prompt that has no logits in this step may have spoilt all there are.
 int plm_harvest_check(struct plim_engine *engine, struct plm_harvest *harvest,
                       struct plim_request **ret_culprit);
-// Whether each of them takes the largest logit as its next token.
-bool plm_harvest_is_greedy(const struct plim_engine *engine, struct plm_seq *const *seqs,
-                           uint32_t n);
+// Whether the device finds the next token of each of them without the host.
+bool plm_harvest_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs,
+                          uint32_t n);
+// How the device is to draw a token of each: the next one, or with `ahead` the one after it, which
+// is the same whatever the next one is. Rows that the host looks at are as good as any.
+void plm_harvest_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
+                          bool ahead, struct plm_sample_row *ret);
 // Chooses the tokens and delivers them.
 void plm_harvest_sample(struct plim_engine *engine, const struct plm_harvest *harvest);
 // step.c

@@ -194,6 +194,11 @@ static int take_off(struct plim_engine *engine, const struct plm_batch *batch,
         forward.carry = carry->run.results_addr;
         forward.picks = engine->picks;
     }
+    if (engine->sampling != NULL) {
+        plm_harvest_sampling(engine, batch->logits_seqs, batch->shape.logits_rows, carry != NULL,
+                             engine->sampling);
+        forward.sampling = engine->sampling;
+    }
     flight->shape = batch->shape;
     flight->seqs = batch->logits_seqs;
     flight->attended = core->pace.n > 0 ? attended(batch) : 0;
@@ -283,12 +288,12 @@ static bool finish(struct plim_engine *engine, const struct plm_flight *flight, 
 
 // ---- one step ahead ----
 //
-// Where the device is asynchronous, a step of greedy decodes is left in the air: the next call
-// submits the step after it, which takes its tokens on the device, before it looks at what came of
-// the first. So the device does not wait for the host. A sequence that ends has computed one row
-// too many, whose result is nobody's and whose block is free when its sequence has left: whoever
-// gets it writes it later, since lists run in their order. Whatever else is to be done (a sleep, a
-// resize, a new request) lands the step first.
+// Where the device is asynchronous, a step of decodes whose tokens it finds or draws itself is left
+// in the air: the next call submits the step after it, which takes its tokens on the device, before
+// it looks at what came of the first. So the device does not wait for the host. A sequence that ends
+// has computed one row too many, whose result is nobody's and whose block is free when its sequence
+// has left: whoever gets it writes it later, since lists run in their order. Whatever else is to be
+// done (a sleep, a resize, a new request) lands the step first.
 
 static bool in_the_air(const struct plim_engine *engine)
 {
@@ -306,7 +311,7 @@ static bool may_stay_up(const struct plim_engine *engine, const struct plm_batch
 {
     return engine->flights[0].kept != NULL && batch->prefill_rows == 0 && engine->search.n == 0 &&
            engine->recover.rows_max == 0 && batch->shape.logits_rows == batch->shape.rows &&
-           plm_harvest_is_greedy(engine, batch->logits_seqs, batch->shape.rows);
+           plm_harvest_is_drawn(engine, batch->logits_seqs, batch->shape.rows);
 }
 
 void plm_step_land(struct plim_engine *engine)
@@ -343,7 +348,7 @@ static bool take_off_ahead(struct plim_engine *engine, const struct plm_flight *
     struct plm_batch batch;
     struct plm_gate_result gate;
     if (now->run.results_addr == 0 || engine->search.n > 0 || is_wanted(engine) ||
-        !plm_harvest_is_greedy(engine, now->seqs, rows) ||
+        !plm_harvest_is_drawn(engine, now->seqs, rows) ||
         !plm_sched_form_ahead(engine->sched, now->seqs, rows, &ahead, &batch))
         return false;
     gate_step(engine, &batch, &gate);

@@ -62,6 +62,7 @@ enum plm_buffer {
     PLM_BUF_SEQ,
     PLM_BUF_SLOTS,
     PLM_BUF_LOGITS_ROWS,
+    PLM_BUF_SAMPLING, // struct plm_sample_row of each row of logits, where the device draws
     PLM_BUF_TABLES,
     PLM_BUFFERS,
 };

@@ -156,6 +156,7 @@ static void inputs(struct pass *p)
         {PLM_BUF_SEQ, f->seq, 4ull * s->rows},
         {PLM_BUF_SLOTS, f->slots, 8ull * s->rows},
         {PLM_BUF_LOGITS_ROWS, f->logits_rows, 4ull * s->logits_rows},
+        {PLM_BUF_SAMPLING, f->sampling, sizeof(struct plm_sample_row) * s->logits_rows},
         {PLM_BUF_TABLES, f->tables, 8ull * s->seqs * f->table_stride},
     };
     struct plm_copy_part parts[sizeof(all) / sizeof(all[0])];
@@ -450,7 +451,7 @@ static void leave_results(struct pass *p)
     LAUNCH(p, copy, &a);
 }
 
-// The logits, and what greedy sampling needs of them where the device finds it.
+// The logits, and the tokens that follow from them where the device finds or draws them.
 static void head(struct pass *p)
 {
     const struct plm_model *m = p->model;
@@ -459,12 +460,20 @@ static void head(struct pass *p)
                                          .dst = p->at[PLM_BUF_BEST],
                                          .rows = p->rows,
                                          .n = m->hp.n_vocab};
+    const struct plm_sample_args token = {.x = best.x,
+                                          .params = p->at[PLM_BUF_SAMPLING],
+                                          .dst = best.dst,
+                                          .rows = best.rows,
+                                          .n = best.n};
     norm(p, &m->output_norm, needs(p, &w, 1));
     product(p, w, &m->output_bias, input_of(p, w), best.x, m->hp.n_vocab, false);
     if (!plm_model_finds_best(m))
         return;
     barrier(p);
-    LAUNCH(p, argmax, &best);
+    if (p->forward->sampling != NULL)
+        LAUNCH(p, sample, &token);
+    else
+        LAUNCH(p, argmax, &best);
     leave_results(p);
 }
 

@@ -158,6 +158,9 @@ void plm_model_fill_cost(struct plm_model *model)
         [PLM_BUF_SEQ] = {.name = "sequences", .per_row = 4},
         [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8},
         [PLM_BUF_LOGITS_ROWS] = {.name = "logits rows", .per_logits_row = 4},
+        [PLM_BUF_SAMPLING] = {.name = "sampling",
+                              .per_logits_row =
+                                  plm_model_samples(model) ? sizeof(struct plm_sample_row) : 0},
         [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8},
     };
     model->cost.n_buffers = PLM_BUFFERS;
@@ -229,6 +232,12 @@ const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
 bool plm_model_finds_best(const struct plm_model *model)
 {
     return (model->prefers >> PLM_OP_ARGMAX & 1) != 0;
+}
+
+bool plm_model_samples(const struct plm_model *model)
+{
+    return (model->prefers >> PLM_OP_SAMPLE & 1) != 0 && plm_model_finds_best(model) &&
+           model->hp.n_vocab <= PLM_SAMPLE_VOCAB_MAX;
 }
 
 bool plm_model_runs_ahead(const struct plm_model *model)

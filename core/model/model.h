@@ -52,6 +52,8 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
 void plm_model_adapt(struct plm_model *model, const struct plm_caps *caps);
 // Whether a forward also finds the best token of each row of logits.
 bool plm_model_finds_best(const struct plm_model *model);
+// Whether it draws one instead, as plm_forward.sampling says: then the record's index is the token.
+bool plm_model_samples(const struct plm_model *model);
 // The kernels that its forwards and the engine's own launches run.
 void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret);
 // The workspace of a step, as a table of numbers for cost().
@@ -121,14 +123,16 @@ struct plm_tuner {
 struct plm_forward {
     struct plm_shape shape;
     unsigned flags;
-    uint64_t workspace;            // device address of at least plm_cost(table, &shape) bytes
-    const int32_t *tokens;         // [rows]; not looked at with carry
-    const int32_t *pos;            // [rows]
-    const int32_t *seq;            // [rows], 0 .. seqs-1
-    const uint64_t *slots;         // [rows]: address of the KV block of each token
-    const uint64_t *tables;        // [seqs][table_stride]: addresses of all blocks up to ctx
-    uint32_t table_stride;         // ceil(ctx / 16)
-    const int32_t *logits_rows;    // [logits_rows]: rows whose logits are wanted, ascending
+    uint64_t workspace;         // device address of at least plm_cost(table, &shape) bytes
+    const int32_t *tokens;      // [rows]; not looked at with carry
+    const int32_t *pos;         // [rows]
+    const int32_t *seq;         // [rows], 0 .. seqs-1
+    const uint64_t *slots;      // [rows]: address of the KV block of each token
+    const uint64_t *tables;     // [seqs][table_stride]: addresses of all blocks up to ctx
+    uint32_t table_stride;      // ceil(ctx / 16)
+    const int32_t *logits_rows; // [logits_rows]: rows whose logits are wanted, ascending
+    // [logits_rows], where the model samples; NULL: the best tokens are found, none is drawn.
+    const struct plm_sample_row *sampling;
     const void *guard;             // [PLM_COST_GUARD_BYTES], which no kernel may write; NULL: any
     const struct plm_tuner *tuner; // with TUNING
     // Only where the model runs ahead; 0: without. carry: device address of a step's results, whose

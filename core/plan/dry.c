@@ -19,7 +19,7 @@
     {                                                                                              \
         .commit = PLM_COMMIT_HARD, .granularity_bytes = 2 * MIB, .context_bytes = 526 * MIB,       \
         .withheld_bytes = 4 * MIB, .max_slabs = MANY_SLABS, .align_bytes = 256, .async = true,     \
-        .prefers = PLM_GPU_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS                                  \
+        .prefers = PLM_CUDA_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS                                 \
     }
 
 // What the driver of each kind takes and how it gives memory. Figures that were measured: NVIDIA

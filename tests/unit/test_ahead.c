@@ -119,6 +119,7 @@ static struct plm_sim_clock sim_clock;
 static struct plm_clock clock_source;
 static plim_engine_opts opts;
 static plim_error err;
+static uint64_t prefers = PLM_GPU_PREFERS; // of the device
 
 static void init(bool async)
 {
@@ -141,7 +142,7 @@ static void init(bool async)
                                    .granularity_bytes = 64 << 10,
                                    .hides_slabs = true,
                                    .async = async,
-                                   .prefers = PLM_GPU_PREFERS,
+                                   .prefers = prefers,
                                    .few_rows = PLM_VULKAN_FEW_ROWS,
                                    .submit_ns = 1000000,
                                    .poison_token = POISON};
@@ -185,8 +186,9 @@ static void end(plim_engine *engine)
 
 struct ask {
     uint32_t prompt, max, n;
-    int32_t first; // token of the prompt
-    float temperature;
+    int32_t first;                   // token of the prompt
+    float temperature, top_p, min_p; // top_p 0: off
+    uint32_t top_k;
     uint32_t min_tokens, from_step;
     bool heeds_eos, logprobs;
 };
@@ -214,6 +216,9 @@ static void submit(plim_engine *engine, const struct ask *ask, struct heard *to)
     q.n = ask->n > 0 ? ask->n : 1;
     q.ignore_eos = !ask->heeds_eos;
     q.temperature = ask->temperature;
+    q.top_p = ask->top_p > 0 ? ask->top_p : 1.0f;
+    q.min_p = ask->min_p;
+    q.top_k = ask->top_k;
     q.has_seed = 1;
     q.seed = 9;
     q.min_tokens = ask->min_tokens;
@@ -323,6 +328,37 @@ START_TEST(a_decode_never_waits_for_the_host)
 }
 END_TEST
 
+// Where the device draws, what chance decides runs ahead, too, and is what the host would draw.
+START_TEST(chance_runs_ahead_where_the_device_draws)
+{
+    const struct ask asks[] = {
+        {.prompt = 20, .max = 40, .first = 4, .temperature = 1.0f},
+        {.prompt = 3, .max = 40, .first = 7, .temperature = 1.5f, .top_p = 0.7f},
+        {.prompt = 9, .max = 40, .first = 8, .temperature = 0.8f, .top_p = 0.95f, .top_k = 40},
+        {.prompt = 17, .max = 40, .first = 9, .temperature = 2.0f, .min_p = 0.1f},
+        {.prompt = 30, .max = 40, .first = 2}};
+    struct heard want[5], got[5], alone;
+    prefers = PLM_GPU_PREFERS;
+    serve_waiting(asks, 5, want);
+    prefers = PLM_CUDA_PREFERS;
+    init(true);
+    plim_engine *engine = start();
+    serve(engine, asks, 5, 0, got);
+    same(want, got, 5);
+    ck_assert_uint_gt(ahead, 36);
+    end(engine);
+    for (uint32_t i = 0; i < 5; i++) {
+        init(true);
+        engine = start();
+        serve(engine, &asks[i], 1, 0, &alone);
+        same(&want[i], &alone, 1);
+        ck_assert_uint_eq(ahead, 38);
+        end(engine);
+    }
+    prefers = PLM_GPU_PREFERS;
+}
+END_TEST
+
 // Who needs a row of logits, chooses by chance, heeds the end, or has several choices.
 START_TEST(other_requests_are_served_as_ever)
 {
@@ -336,16 +372,20 @@ START_TEST(other_requests_are_served_as_ever)
     struct heard want[6], got[6];
     // Each alone, and all together.
     for (uint32_t i = 0; i < 7; i++) {
+        prefers = PLM_GPU_PREFERS;
         struct ask one = asks[i % 6];
         one.from_step = 0;
         const struct ask *some = i < 6 ? &one : asks;
         const uint32_t n = i < 6 ? 1 : 6;
         serve_waiting(some, n, want);
-        init(true);
-        plim_engine *engine = start();
-        serve(engine, some, n, 0, got);
-        same(want, got, n);
-        end(engine);
+        for (int draws = 0; draws < 2; draws++) {
+            prefers = draws ? PLM_CUDA_PREFERS : PLM_GPU_PREFERS;
+            init(true);
+            plim_engine *engine = start();
+            serve(engine, some, n, 0, got);
+            same(want, got, n);
+            end(engine);
+        }
     }
 }
 END_TEST
@@ -656,6 +696,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, texts_are_those_of_a_device_that_waits);
     tcase_add_test(tcase, a_decode_never_waits_for_the_host);
+    tcase_add_test(tcase, chance_runs_ahead_where_the_device_draws);
     tcase_add_test(tcase, other_requests_are_served_as_ever);
     tcase_add_test(tcase, an_end_throws_one_row_away);
     tcase_add_test(tcase, a_request_may_leave_at_any_step);
