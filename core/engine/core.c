@@ -6,7 +6,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/random.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // ---- files ----
 

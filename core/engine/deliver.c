@@ -64,7 +64,7 @@ static void finish_choice(struct plim_engine *engine, struct plm_choice *choice,
         return;
     }
     choice->live = false;
-    plm_flights_forget(engine, &choice->seq);
+    plm_inflight_forget(engine, &choice->seq);
     plm_sched_remove(engine->sched, &choice->seq);
     // The request ends as its first choice did: with several, each FINISH says its own.
     if (choice->index == 0)

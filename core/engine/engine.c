@@ -174,7 +174,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
                                          sizeof(*engine->search.suspects));
     if (engine->search.suspects == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the list of suspects");
-    if (plm_flights_init(engine, opts.max_sequences) != PLM_OK)
+    if (plm_inflight_init(engine, opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
     if (plm_ring_create(core->host, &engine->ring) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the engine's memory");
@@ -292,12 +292,12 @@ static void engine_stop(plim_engine *engine)
     pthread_mutex_unlock(&engine->lock);
     if (engine->has_thread)
         pthread_join(engine->thread, NULL);
-    if (engine->air != NULL) // nobody hears of it any more
-        plm_core_land(core, &engine->air->run, NULL);
+    if (engine->inflight != NULL) // nobody hears of it any more
+        plm_core_wait(core, &engine->inflight->run, NULL);
     if (engine->sched != NULL)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
-    plm_flights_finish(engine);
+    plm_inflight_finish(engine);
     plm_free(core->host, engine->search.suspects);
     plm_ring_destroy(engine->ring);
     if (engine->ready_fd >= 0)
@@ -391,7 +391,7 @@ static void do_in_place(struct plim_engine *engine)
     if (!engine->manual)
         return;
     pthread_mutex_lock(&engine->turn);
-    plm_step_land(engine);
+    plm_step_drain(engine);
     plm_sleep_step(engine);
     pthread_mutex_unlock(&engine->turn);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // ---- the guard ----
 
@@ -129,15 +129,15 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
     return r;
 }
 
-int plm_core_land(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
+int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
 {
     // From READY on the watchdog looks on; before, a step ends or the device is lost.
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
     int r = plm_device_wait(core->device, run->value, limit_ms > 0 ? limit_ms * 1000000 : -1);
     const int64_t now = plm_now(core->clock);
     // One that was submitted while another ran began when that ended.
-    core->forward_ns = now - plm_max_i64(run->start_ns, core->landed_ns);
-    core->landed_ns = now;
+    core->forward_ns = now - plm_max_i64(run->start_ns, core->ended_ns);
+    core->ended_ns = now;
     if (r == PLM_OK && run->results != NULL && is_all(guard_of_results(run), UNWRITTEN_BYTE)) {
         plm_logf(&core->log, PLM_LOG_ERROR, "a step has ended, but its results did not come");
         return PLM_ERR_LOST; // what a device says that does so can not be trusted
@@ -151,7 +151,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, s
                      int64_t *ret_used_bytes)
 {
     const int r = plm_core_submit(core, forward, ret);
-    return r == PLM_OK ? plm_core_land(core, ret, ret_used_bytes) : r;
+    return r == PLM_OK ? plm_core_wait(core, ret, ret_used_bytes) : r;
 }
 
 // ---- what a forward leaves ----

@@ -3,7 +3,7 @@
 // kernels that decoding will ask for. All of it is before the seal, and each graph has run once, so
 // what graphs take is measured and nothing is taken for them later.
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // Tokens of context that the shortest block table of serving holds (core/sched/blocks.c).
 #define SHORT_CONTEXT (16 * PLM_KV_BLOCK_TOKENS)

@@ -2,7 +2,7 @@
 // Times for the metrics, in seconds.
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 void plm_histogram_init(plim_histogram *h, bool tokens)
 {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // Fill, verify and copies of a start, beside the launches of a step.
 #define EXTRA_DISPATCHES 64

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // Defaults of all devices: a small model must not take gigabytes of a laptop.
 #define DEFAULT_BATCH_TOKENS 512

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 #include "core/plan/diff.h"
 #include "core/plan/dry.h"
 

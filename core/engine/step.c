@@ -171,10 +171,10 @@ static uint64_t attended(const struct plm_batch *batch)
     return n;
 }
 
-// Submits a batch. carry (may be NULL): it follows this flight without the host, and its tokens are
+// Submits a batch. carry (may be NULL): it follows this step without the host, and its tokens are
 // numbers of that one's rows.
-static int take_off(struct plim_engine *engine, const struct plm_batch *batch,
-                    const struct plm_flight *carry, struct plm_flight *flight)
+static int submit_step(struct plim_engine *engine, const struct plm_batch *batch,
+                       const struct plm_inflight *carry, struct plm_inflight *step)
 {
     struct plm_core *core = engine->core;
     struct plm_forward forward = {.shape = batch->shape,
@@ -199,26 +199,26 @@ static int take_off(struct plim_engine *engine, const struct plm_batch *batch,
                              engine->sampling);
         forward.sampling = engine->sampling;
     }
-    flight->shape = batch->shape;
-    flight->seqs = batch->logits_seqs;
-    flight->attended = core->pace.n > 0 ? attended(batch) : 0;
+    step->shape = batch->shape;
+    step->seqs = batch->logits_seqs;
+    step->attended = core->pace.n > 0 ? attended(batch) : 0;
     plm_device_step_begin(core->device);
     if (PLM_PLANT(ALLOC))
         plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
-    const int r = plm_core_submit(core, &forward, &flight->run);
+    const int r = plm_core_submit(core, &forward, &step->run);
     plm_device_step_end(core->device);
     return r;
 }
 
-static int touch_down(struct plim_engine *engine, const struct plm_flight *flight)
+static int wait_step(struct plim_engine *engine, const struct plm_inflight *step)
 {
     int64_t used = 0;
     plm_device_step_begin(engine->core->device);
-    const int r = plm_core_land(engine->core, &flight->run, &used);
+    const int r = plm_core_wait(engine->core, &step->run, &used);
     plm_device_step_end(engine->core->device);
     if (r == PLM_OK) {
-        plm_residency_step(engine, flight->shape.rows, flight->attended);
-        audit(engine, &flight->shape, used);
+        plm_residency_step(engine, step->shape.rows, step->attended);
+        audit(engine, &step->shape, used);
     }
     return r;
 }
@@ -267,37 +267,37 @@ static void recover(struct plim_engine *engine, const struct plm_shape *shape, i
     }
 }
 
-// Ends a step that took off, or did not (status). Returns whether it is delivered.
-static bool finish(struct plim_engine *engine, const struct plm_flight *flight, int status)
+// Ends a step that was submitted, or could not be (status). Returns whether it is delivered.
+static bool retire(struct plim_engine *engine, const struct plm_inflight *step, int status)
 {
-    // One that took off while another was in the air begins where that landed.
-    const int64_t from_ns = plm_max_i64(flight->begin_ns, engine->counts.last_step_time_ns);
+    // One that was submitted while another was in flight begins where that ended.
+    const int64_t from_ns = plm_max_i64(step->begin_ns, engine->counts.last_step_time_ns);
     struct plim_request *culprit = NULL;
     struct plm_harvest harvest = {
-        .run = &flight->run, .seqs = flight->seqs, .rows = flight->shape.logits_rows};
+        .run = &step->run, .seqs = step->seqs, .rows = step->shape.logits_rows};
     if (status == PLM_OK)
-        status = touch_down(engine, flight);
+        status = wait_step(engine, step);
     if (status == PLM_OK)
         status = plm_harvest_check(engine, &harvest, &culprit);
     if (status == PLM_OK)
         deliver(engine, &harvest, from_ns);
     else
-        recover(engine, &flight->shape, status, culprit);
+        recover(engine, &step->shape, status, culprit);
     return status == PLM_OK;
 }
 
 // ---- one step ahead ----
 //
 // Where the device is asynchronous, a step of decodes whose tokens it finds or draws itself is left
-// in the air: the next call submits the step after it, which takes its tokens on the device, before
-// it looks at what came of the first. So the device does not wait for the host. A sequence that ends
-// has computed one row too many, whose result is nobody's and whose block is free when its sequence
-// has left: whoever gets it writes it later, since lists run in their order. Whatever else is to be
-// done (a sleep, a resize, a new request) lands the step first.
+// in flight: the next call submits the step after it, which takes its tokens on the device, before
+// it looks at what came of the first. So the device does not wait for the host. A sequence that
+// ends has computed one row too many, whose result is nobody's and whose block is free when its
+// sequence has left: whoever gets it writes it later, since lists run in their order. Whatever else
+// is to be done (a sleep, a resize, a new request) drains the step in flight first.
 
-static bool in_the_air(const struct plim_engine *engine)
+static bool has_inflight(const struct plim_engine *engine)
 {
-    return engine->air != NULL;
+    return engine->inflight != NULL;
 }
 
 static uint32_t waiting(const struct plim_engine *engine)
@@ -307,20 +307,21 @@ static uint32_t waiting(const struct plim_engine *engine)
     return s.queued + s.paused + s.followers;
 }
 
-static bool may_stay_up(const struct plim_engine *engine, const struct plm_batch *batch)
+static bool may_run_ahead(const struct plim_engine *engine, const struct plm_batch *batch)
 {
-    return engine->flights[0].kept != NULL && batch->prefill_rows == 0 && engine->search.n == 0 &&
-           engine->recover.rows_max == 0 && batch->shape.logits_rows == batch->shape.rows &&
+    return engine->inflight_slots[0].kept != NULL && batch->prefill_rows == 0 &&
+           engine->search.n == 0 && engine->recover.rows_max == 0 &&
+           batch->shape.logits_rows == batch->shape.rows &&
            plm_harvest_is_drawn(engine, batch->logits_seqs, batch->shape.rows);
 }
 
-void plm_step_land(struct plim_engine *engine)
+void plm_step_drain(struct plim_engine *engine)
 {
-    struct plm_flight *flight = engine->air;
-    if (flight == NULL)
+    struct plm_inflight *step = engine->inflight;
+    if (step == NULL)
         return;
-    finish(engine, flight, PLM_OK);
-    engine->air = NULL;
+    retire(engine, step, PLM_OK);
+    engine->inflight = NULL;
 }
 
 // Whatever its next token is.
@@ -339,9 +340,9 @@ static bool is_wanted(const struct plim_engine *engine)
     return n > engine->waited || (n > 0 && engine->left);
 }
 
-// Submits the step after the one in the air. False: there is none, and nothing is pending.
-static bool take_off_ahead(struct plim_engine *engine, const struct plm_flight *now,
-                           struct plm_flight *next)
+// Submits the step after the one in flight. False: there is none, and nothing is pending.
+static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *now,
+                         struct plm_inflight *next)
 {
     const struct plm_sched_ahead ahead = {.goes_on = goes_on};
     const uint32_t rows = now->shape.logits_rows;
@@ -352,30 +353,30 @@ static bool take_off_ahead(struct plim_engine *engine, const struct plm_flight *
         !plm_sched_form_ahead(engine->sched, now->seqs, rows, &ahead, &batch))
         return false;
     gate_step(engine, &batch, &gate);
-    if (gate.answer == PLM_GATE_GO && take_off(engine, &batch, now, next) == PLM_OK) {
-        plm_flight_keep(next);
+    if (gate.answer == PLM_GATE_GO && submit_step(engine, &batch, now, next) == PLM_OK) {
+        plm_inflight_keep(next);
         return true;
     }
     plm_sched_drop_ahead(engine->sched);
     return false;
 }
 
-// One more step into the air, and the one before it lands.
-static void fly_on(struct plim_engine *engine, int64_t now_ns)
+// Submits one more step, and retires the one before it.
+static void run_ahead(struct plim_engine *engine, int64_t now_ns)
 {
-    struct plm_flight *now = engine->air;
-    struct plm_flight *next =
-        now == &engine->flights[0] ? &engine->flights[1] : &engine->flights[0];
+    struct plm_inflight *now = engine->inflight;
+    struct plm_inflight *next =
+        now == &engine->inflight_slots[0] ? &engine->inflight_slots[1] : &engine->inflight_slots[0];
     next->begin_ns = now_ns;
-    const bool ahead = take_off_ahead(engine, now, next);
+    const bool ahead = submit_ahead(engine, now, next);
     if (!ahead)
         next->shape = (struct plm_shape){0};
-    const bool well = finish(engine, now, PLM_OK);
-    engine->air = ahead && well ? next : NULL;
+    const bool well = retire(engine, now, PLM_OK);
+    engine->inflight = ahead && well ? next : NULL;
     if (!ahead || well || engine->recover.down || engine->recover.gone)
         return;
     // It computed with what the one before gave, and is nobody's.
-    const int r = plm_core_land(engine->core, &next->run, NULL);
+    const int r = plm_core_wait(engine->core, &next->run, NULL);
     if (r != PLM_OK)
         plm_recover_lost(engine, r);
 }
@@ -384,16 +385,16 @@ static void fly_on(struct plim_engine *engine, int64_t now_ns)
 
 static void run(struct plim_engine *engine, const struct plm_batch *batch, int64_t now_ns)
 {
-    struct plm_flight *flight = &engine->flights[0];
-    flight->begin_ns = now_ns;
-    const int r = take_off(engine, batch, NULL, flight);
+    struct plm_inflight *step = &engine->inflight_slots[0];
+    step->begin_ns = now_ns;
+    const int r = submit_step(engine, batch, NULL, step);
     engine->left = false;
     engine->waited = waiting(engine);
-    if (r == PLM_OK && may_stay_up(engine, batch)) {
-        plm_flight_keep(flight);
-        engine->air = flight;
+    if (r == PLM_OK && may_run_ahead(engine, batch)) {
+        plm_inflight_keep(step);
+        engine->inflight = step;
     } else {
-        finish(engine, flight, r);
+        retire(engine, step, r);
     }
 }
 
@@ -464,8 +465,8 @@ static bool work(struct plim_engine *engine, int64_t now_ns, bool asleep)
     note_work(engine, now_ns);
     if (!plm_recover_ready(engine, now_ns))
         return engine->recover.down || arrived;
-    if (in_the_air(engine)) {
-        fly_on(engine, now_ns);
+    if (has_inflight(engine)) {
+        run_ahead(engine, now_ns);
         return true;
     }
     form(engine, &batch);
@@ -481,8 +482,8 @@ static bool work(struct plim_engine *engine, int64_t now_ns, bool asleep)
     return arrived;
 }
 
-// What is done between steps may move or take the blocks that one in the air works with.
-static bool must_land(struct plim_engine *engine, int64_t now_ns)
+// What is done between steps may move or take the blocks that a step in flight works with.
+static bool must_drain(struct plim_engine *engine, int64_t now_ns)
 {
     pthread_mutex_lock(&engine->lock);
     const bool sleeps = engine->sleep.state != PLM_AWAKE;
@@ -495,8 +496,8 @@ bool plm_step(struct plim_engine *engine, int64_t now_ns)
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
     plm_ring_step(engine->ring, engine->n_marks, now_ns);
     plm_door_relook(engine);
-    if (in_the_air(engine) && must_land(engine, now_ns))
-        plm_step_land(engine);
+    if (has_inflight(engine) && must_drain(engine, now_ns))
+        plm_step_drain(engine);
     const bool asleep = plm_sleep_step(engine);
     const bool resized = plm_pressure_step(engine, now_ns, asleep);
     const bool worked = work(engine, now_ns, asleep);

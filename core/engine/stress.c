@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // ---- steps ----
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // Time of all timing of a cold start. What is not reached runs as it would untuned.
 #define BUDGET_NS INT64_C(250000000)

@@ -2,7 +2,7 @@
 // What the driver says of the device's memory: one reading, and the monitor of the stress, which
 // samples what driver and process take beside our own bytes while forwards run, since what is taken
 // and given back inside one shows at no other time.
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 #include "core/base/checked.h"
 #include "core/base/thread.h"
@@ -77,8 +77,7 @@ void plm_core_watch(void *ctx, bool on, int64_t *ret_peak)
         atomic_store(&w->stop, false);
         // Without a thread the loop's own readings after each pass are left. A clock that is not
         // the system's belongs to a simulation, which a thread of its own would make random.
-        w->runs =
-            core->clock == plm_clock_system() && plm_thread_start(&w->thread, 0, watch, core);
+        w->runs = core->clock == plm_clock_system() && plm_thread_start(&w->thread, 0, watch, core);
         return;
     }
     if (w->runs) {

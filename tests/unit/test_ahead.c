@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One step ahead of the host: on an asynchronous device the next decode is submitted before anybody
 // looked at the one that runs, and nothing else differs. Texts are those of a device that waits,
-// what fails is found and computed again, and what ends, leaves or arrives lands the step first. On
-// a simulated device that computes.
+// what fails is found and computed again, and what ends, leaves or arrives drains the step in
+// flight first. On a simulated device that computes.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,17 +20,17 @@
 // ---- a device that counts ----
 
 static struct plm_backend counting;
-static uint64_t submitted, waited; // values of the timeline
-static uint64_t most_up, ahead;    // lists in the air at once; submits while one was
+static uint64_t submitted, waited;    // values of the timeline
+static uint64_t most_inflight, ahead; // lists in flight at once; submits while one was
 
 static int count_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 {
-    const bool up = submitted > waited;
+    const bool busy = submitted > waited;
     const int r = plm_sim_backend.submit(dev, ret_value);
     if (r == PLM_OK) {
         submitted = *ret_value;
-        ahead += up;
-        most_up = submitted - waited > most_up ? submitted - waited : most_up;
+        ahead += busy;
+        most_inflight = submitted - waited > most_inflight ? submitted - waited : most_inflight;
     }
     return r;
 }
@@ -169,7 +169,7 @@ static plim_engine *start(void)
                                        .seed = 1};
     const int r = plm_engine_create_in(&env, &read, &engine, &err);
     ck_assert_msg(r == PLIM_OK, "create: %d %s", r, err.message);
-    most_up = ahead = copies_in = 0;
+    most_inflight = ahead = copies_in = 0;
     return engine;
 }
 
@@ -285,7 +285,7 @@ static void serve_waiting(const struct ask *asks, uint32_t n, struct heard *hear
     init(false);
     plim_engine *engine = start();
     serve(engine, asks, n, 0, heard);
-    ck_assert_uint_eq(most_up, 1);
+    ck_assert_uint_eq(most_inflight, 1);
     end(engine);
 }
 
@@ -305,7 +305,7 @@ START_TEST(texts_are_those_of_a_device_that_waits)
         plim_engine *engine = start();
         serve(engine, asks, SEQS, 0, got);
         same(want, got, SEQS);
-        ck_assert_uint_eq(most_up, 2);
+        ck_assert_uint_eq(most_inflight, 2);
         end(engine);
     }
 }
@@ -391,7 +391,7 @@ START_TEST(other_requests_are_served_as_ever)
 END_TEST
 
 // The end-of-generation token is seen one step late: the extra row is thrown away, and who falls
-// asleep with nothing but such rows in the air waits for them.
+// asleep with nothing but such rows in flight waits for them.
 START_TEST(an_end_throws_one_row_away)
 {
     struct ask asks[SEQS];
@@ -415,9 +415,9 @@ START_TEST(an_end_throws_one_row_away)
             serve(engine, &asks[i], 1, 0, got);
             same(want + i, got, 1);
             stops++;
-            sleeps += engine->air != NULL;
+            sleeps += engine->inflight != NULL;
             ck_assert_int_eq(plim_engine_sleep(engine, 0, &err), PLIM_OK);
-            ck_assert_ptr_null(engine->air);
+            ck_assert_ptr_null(engine->inflight);
             ck_assert_uint_eq(waited, submitted);
             end(engine);
             break;
@@ -609,7 +609,7 @@ START_TEST(a_hang_is_a_loss)
 END_TEST
 
 // NaN for all rows of a step with the poison token in it: the request with that prompt ends,
-// whoever is in the air beside it goes on with the same text.
+// whoever is in flight beside it goes on with the same text.
 START_TEST(wrong_numbers_end_the_one_whose_they_are)
 {
     const struct ask asks[] = {{.prompt = 9, .max = 30, .first = 5},
@@ -627,8 +627,8 @@ START_TEST(wrong_numbers_end_the_one_whose_they_are)
 }
 END_TEST
 
-// Sleep and wake, while a step is in the air and while all wait.
-START_TEST(a_sleep_lands_the_step)
+// Sleep and wake, while a step is in flight and while all wait.
+START_TEST(a_sleep_drains_the_step_in_flight)
 {
     const struct ask ask = {.prompt = 9, .max = 30, .first = 5};
     struct heard want, got;
@@ -638,7 +638,7 @@ START_TEST(a_sleep_lands_the_step)
     submit(engine, &ask, &got);
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
-    ck_assert_ptr_nonnull(engine->air);
+    ck_assert_ptr_nonnull(engine->inflight);
     ck_assert_int_eq(plim_engine_sleep(engine, 0, &err), PLIM_ERR_TIMEOUT); // it runs
     while (got.status == 1) {
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
@@ -646,7 +646,7 @@ START_TEST(a_sleep_lands_the_step)
     }
     same(&want, &got, 1);
     plim_request_free(got.request);
-    while (engine->air != NULL)
+    while (engine->inflight != NULL)
         plim_engine_step(engine, NULL);
     ck_assert_int_eq(plim_engine_sleep(engine, 0, &err), PLIM_OK);
     ck_assert_int_eq(plim_engine_wake(engine, &err), PLIM_OK);
@@ -656,7 +656,7 @@ START_TEST(a_sleep_lands_the_step)
 }
 END_TEST
 
-START_TEST(an_engine_may_end_with_a_step_in_the_air)
+START_TEST(an_engine_may_end_with_a_step_in_flight)
 {
     const struct ask ask = {.prompt = 9, .max = 30, .first = 5};
     struct heard got;
@@ -665,7 +665,7 @@ START_TEST(an_engine_may_end_with_a_step_in_the_air)
     submit(engine, &ask, &got);
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
-    ck_assert_ptr_nonnull(engine->air);
+    ck_assert_ptr_nonnull(engine->inflight);
     plim_request_free(got.request);
     ck_assert_int_eq(plm_engine_destroy(engine), 0);
 }
@@ -708,8 +708,8 @@ int main(void)
     tcase_add_test(tcase, a_record_that_does_not_come_is_a_wrong_row);
     tcase_add_test(tcase, a_hang_is_a_loss);
     tcase_add_test(tcase, wrong_numbers_end_the_one_whose_they_are);
-    tcase_add_test(tcase, a_sleep_lands_the_step);
-    tcase_add_test(tcase, an_engine_may_end_with_a_step_in_the_air);
+    tcase_add_test(tcase, a_sleep_drains_the_step_in_flight);
+    tcase_add_test(tcase, an_engine_may_end_with_a_step_in_flight);
     tcase_add_test(tcase, steps_ahead_are_replays);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
