@@ -105,14 +105,14 @@ struct plm_caps {
     uint32_t few_rows;
 };
 
-// What GPUs prefer: every optional op (but that with Vulkan the host samples), in steps of as many
-// rows as share one read of a weight without a tile. Stated here for backends and for plans without
-// a device.
+// What GPUs prefer: every optional op, but SAMPLE only with CUDA and HIP, since Vulkan has no
+// kernel for it; in steps of as many rows as share one read of a weight without a tile. Stated here
+// for backends and for plans without a device.
 #define PLM_GPU_PREFERS                                                                            \
     (UINT64_C(1) << PLM_OP_QKV | UINT64_C(1) << PLM_OP_GLU |                                       \
      UINT64_C(1) << PLM_OP_ATTENTION_SPLIT | UINT64_C(1) << PLM_OP_ATTENTION_MERGE |               \
      UINT64_C(1) << PLM_OP_ARGMAX)
-#define PLM_CUDA_PREFERS    (PLM_GPU_PREFERS | UINT64_C(1) << PLM_OP_SAMPLE) // and of HIP
+#define PLM_CUDA_PREFERS    (PLM_GPU_PREFERS | UINT64_C(1) << PLM_OP_SAMPLE) // HIP's, too
 #define PLM_VULKAN_FEW_ROWS 8u
 #define PLM_CUDA_FEW_ROWS   64u // of CUDA and HIP, whose products of few rows use matrix instructions
 

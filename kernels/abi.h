@@ -369,10 +369,11 @@ struct plm_argmax_args {
 struct plm_sample_row {
     uint64_t u;     // 64 random bits
     float scale;    // 1 / temperature; 0: the lowest index of the largest value, nothing is drawn
-    float cut;      // -log(min_p), at least 0; 3e38: min_p is off
+    float cut;      // -log(min_p), at least 0; PLM_SAMPLE_NO_CUT: min_p is off
     float top_p;    // above 0; 1: off
     uint32_t top_k; // 0: off
 };
+#define PLM_SAMPLE_NO_CUT    3.0e38f    // below infinity, where banned tokens lie
 #define PLM_SAMPLE_VOCAB_MAX (1u << 20) // so that sums of weights fit
 struct plm_sample_args {
     uint64_t x;      // float32 [rows, n]

@@ -206,7 +206,7 @@ PLM_FN uint32_t draw_from_row(const memory &s, const plm_logits &l, const plm_sa
         if (stage < 2 && rest == 0)
             continue; // top_k is more than there are
         token = walk(s, l, m, [&](uint64_t total) {
-            return stage < 2 ? rest : plm_sample_scale(p.u, total) + 1;
+            return stage < 2 ? rest : plm_sample_mul_high(p.u, total) + 1;
         });
         limit = m.low + token;
     }
@@ -261,7 +261,7 @@ PLM_FN uint32_t draw_from_near(const memory &s, const plm_sample_row &p, uint32_
     sort(s, n_kept);
     const found f = find(
         s, n_kept, [&](uint32_t i) { return weight_of((uint32_t)s.keys[i]); },
-        [&](uint64_t) { return plm_sample_scale(p.u, kept.sum) + 1; });
+        [&](uint64_t) { return plm_sample_mul_high(p.u, kept.sum) + 1; });
     return (uint32_t)(s.keys[f.at] >> 32);
 }
 

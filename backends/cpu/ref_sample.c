@@ -64,7 +64,7 @@ static uint32_t draw(const struct row *row, const struct plm_sample_row *p)
     for (uint32_t i = 0; i < row->n; i++) {
         const uint64_t key = key_of(row, i);
         sum += key <= limit ? weight_of(key) : 0;
-        if (sum > plm_sample_scale(p->u, mass))
+        if (sum > plm_sample_mul_high(p->u, mass))
             return i;
     }
     return 0;

@@ -86,9 +86,10 @@ void plm_gpu_discard(struct plm_backend_device *dev)
     dev->list->rows = 0;
 }
 
-// Whole decode steps are faster with programmatic dependent launch up to 16 rows, and at 32 and 64
-// rows 3 to 13 % slower (measured: H100, an 8B model in a graph): kernels that fill
-// the card leave no room for the blocks of the next one, which wait there for nothing.
+// Programmatic dependent launch makes whole decode steps faster up to 16 rows, and 3 to 13 % slower
+// at 32 and 64 (measured: H100, in a graph, with a study's kernels in the shapes of an 8B model,
+// not with ours): kernels that fill the card leave no room for the blocks of the next one, which
+// wait there for nothing.
 #define EARLY_ROWS_MAX 16u
 
 bool plm_gpu_list_is_early(const struct plm_backend_device *dev)

@@ -8,7 +8,7 @@
 
 #define PLM_SIM_PENDING 32  // frees on their way; beyond them the oldest is back early
 #define PLM_SIM_HISTORY 64  // changes that a late reading can look back on
-#define PLM_SIM_NOTES   16  // ranges of the host's copies: a step has six and its guard
+#define PLM_SIM_NOTES   16  // ranges of the host's copies: a step has seven and its guard
 #define PLM_SIM_BYTES   256 // of a range that reads back: the guard of a workspace is the longest
 
 // Bytes that are freed, but not back yet.

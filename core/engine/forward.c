@@ -246,7 +246,7 @@ static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step
     for (uint32_t i = 0; i < s->logits_rows; i++) {
         d->logits_rows[i] = (int32_t)(s->rows - s->logits_rows + i);
         d->sampling[i] = (struct plm_sample_row){
-            .u = (uint64_t)i << 32, .scale = 1.0f, .cut = 3.0e38f, .top_p = 0.9f};
+            .u = (uint64_t)i << 32, .scale = 1.0f, .cut = PLM_SAMPLE_NO_CUT, .top_p = 0.9f};
     }
 }
 

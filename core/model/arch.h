@@ -55,7 +55,7 @@ enum plm_buffer {
     PLM_BUF_PARTIAL, // attention of splits, where the device prefers them
     PLM_BUF_SELECTED,
     PLM_BUF_LOGITS,
-    PLM_BUF_BEST,   // struct plm_argmax_record of each row of logits, where the device finds them
+    PLM_BUF_BEST, // struct plm_argmax_record of each row of logits, where the device finds or draws
     PLM_BUF_GUARD,  // no kernel may write it; the audit after a step looks
     PLM_BUF_TOKENS, // or, of a step that carries, where the step before left them
     PLM_BUF_POS,

@@ -164,7 +164,7 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
     const int32_t token = 0, seq = 0, row = 0, pos = (int32_t)(shape->ctx - 1);
     // As while it decodes: each step follows one whose tokens are still on the device.
     const uint64_t results = plm_model_runs_ahead(model) ? workspace : 0;
-    const struct plm_sample_row sampling = {.scale = 1.0f, .cut = 3.0e38f, .top_p = 1.0f};
+    const struct plm_sample_row sampling = {.scale = 1.0f, .cut = PLM_SAMPLE_NO_CUT, .top_p = 1.0f};
     struct plm_forward_out out;
     const struct plm_forward forward = {.shape = *shape,
                                         .workspace = workspace,

@@ -52,7 +52,8 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
 void plm_model_adapt(struct plm_model *model, const struct plm_caps *caps);
 // Whether a forward also finds the best token of each row of logits.
 bool plm_model_finds_best(const struct plm_model *model);
-// Whether it draws one instead, as plm_forward.sampling says: then the record's index is the token.
+// Whether it may draw one instead, as plm_forward.sampling says: the record's index is then that
+// token, and the rest of it as before.
 bool plm_model_samples(const struct plm_model *model);
 // The kernels that its forwards and the engine's own launches run.
 void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret);
@@ -147,7 +148,7 @@ struct plm_forward {
 // Device addresses of what a step leaves behind.
 struct plm_forward_out {
     uint64_t logits; // float32 [logits_rows, n_vocab]; 0 with SKIP_HEAD or no logits rows
-    uint64_t best;   // struct plm_argmax_record [logits_rows]; 0 where the device does not find it
+    uint64_t best;   // struct plm_argmax_record [logits_rows]; 0 where the device finds none
     uint64_t guard;  // as the host gave it, unless a kernel wrote beyond its buffers
 };
 

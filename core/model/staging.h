@@ -9,8 +9,8 @@
 
 #include "core/model/arch.h"
 
-// Stages, and threads. Re-laying takes 1.5 GB/s (halves) to 4.8 (8 bits) of one thread, reading
-// from the page cache 5 (docs/measurements/2026-11-28-load-speed.md).
+// Stages, and threads. One thread re-lays slower than it reads from the page cache, halves the
+// slowest (tests/bench/bench_load.c measures both together).
 #define PLM_STAGING_STAGES 4
 
 // Bytes of a stage's buffers: of one read, and of what it becomes re-laid. Large enough for a disk

@@ -248,7 +248,7 @@ static uint32_t draw_all(struct plm_sampler *s, float cut, uint64_t u)
         s->spans[from / SPAN] = sum_fixed(s->weight + from, n - from < SPAN ? n - from : SPAN);
         total += s->spans[from / SPAN];
     }
-    const uint64_t target = plm_sample_scale(u, total); // below total, so some token reaches it
+    const uint64_t target = plm_sample_mul_high(u, total); // below total, so some token reaches it
     uint32_t i = 0;
     while (i + SPAN < n && sum + s->spans[i / SPAN] <= target) {
         sum += s->spans[i / SPAN];
@@ -344,7 +344,7 @@ static uint64_t *sort_keys(uint64_t *keys, uint64_t *other, uint32_t n)
 static uint32_t draw_kept(struct plm_sampler *s, uint64_t *kept, uint32_t n, uint64_t mass,
                           uint64_t u)
 {
-    const uint64_t target = plm_sample_scale(u, mass);
+    const uint64_t target = plm_sample_mul_high(u, mass);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++)
         kept[i] = kept[i] << 32 | kept[i] >> 32;
@@ -397,8 +397,7 @@ struct plm_sample_row plm_sample_row_of(const struct plm_sample_in *in, uint32_t
     return (struct plm_sample_row){
         .u = plm_random_bits(p->seed, in->choice, (uint64_t)in->n_prompt + in->n_output),
         .scale = 1.0f / p->temperature,
-        // Banned tokens lie infinitely far and are cut whatever min_p says.
-        .cut = p->min_p > 0.0f ? -logf(p->min_p) : 3.0e38f,
+        .cut = p->min_p > 0.0f ? -logf(p->min_p) : PLM_SAMPLE_NO_CUT,
         .top_p = p->top_p,
         .top_k = p->top_k < n_vocab ? p->top_k : 0,
     };

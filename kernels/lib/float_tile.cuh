@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Float products of many rows: a thread block computes P panels (2 or 4) for 64 rows, warp w panel
 // w % P and 8 * P rows, in the walk of tile.cuh. Activations are split once, on their way into
-// shared memory. For more rows than a tile has, and 16-bit weights, there is float_prompt.cuh.
+// shared memory. For more rows of BF16 there is float_prompt.cuh.
 #ifndef PLM_KERNELS_FLOAT_TILE_CUH
 #define PLM_KERNELS_FLOAT_TILE_CUH
 

@@ -76,8 +76,8 @@ PLM_SAMPLE_FN uint64_t plm_sample_weight(float distance)
         plm_sample_exp(distance < PLM_SAMPLE_EXP_MAX ? distance : PLM_SAMPLE_EXP_MAX));
 }
 
-// The upper half of a product.
-PLM_SAMPLE_FN uint64_t plm_sample_scale(uint64_t a, uint64_t b)
+// The upper half of the product: with 64 random bits, that share of a mass.
+PLM_SAMPLE_FN uint64_t plm_sample_mul_high(uint64_t a, uint64_t b)
 {
     const uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
     const uint64_t low = a1 * b0 + (a0 * b0 >> 32), mid = a0 * b1 + (uint32_t)low;
@@ -89,7 +89,8 @@ PLM_SAMPLE_FN uint64_t plm_sample_scale(uint64_t a, uint64_t b)
 PLM_SAMPLE_FN uint64_t plm_sample_bound(float top_p, uint64_t mass)
 {
     const uint64_t bound =
-        top_p < 1.0f ? plm_sample_scale((uint64_t)(top_p * 18446744073709551616.0f), mass) : mass;
+        top_p < 1.0f ? plm_sample_mul_high((uint64_t)(top_p * 18446744073709551616.0f), mass)
+                     : mass;
     return bound > 0 ? bound : 1;
 }
 

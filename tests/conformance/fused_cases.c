@@ -253,7 +253,7 @@ static struct plm_sample_row draw_sample_row(uint32_t n, struct conf_rng *rng)
     const uint32_t top_k[] = {1, 2, 40, 64, 255, 256, 257, conf_range(rng, 1, n), n, n + 9};
     struct plm_sample_row p = {.u = (uint64_t)conf_u32(rng) << 32 | conf_u32(rng),
                                .scale = expf(conf_normal(rng)),
-                               .cut = 3e38f,
+                               .cut = PLM_SAMPLE_NO_CUT,
                                .top_p = 1.0f};
     switch (conf_below(rng, 8)) {
     case 0: p.u = 0; break;

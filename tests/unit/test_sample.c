@@ -364,9 +364,9 @@ START_TEST(weights_are_those_of_the_distance)
         const double exact = exp(-(double)distance) * 0x1p40;
         ck_assert_double_eq_tol((double)plm_sample_weight(distance), exact, 0.5 + exact * 3e-7);
     }
-    ck_assert_uint_eq(plm_sample_scale(UINT64_MAX, UINT64_MAX), UINT64_MAX - 1);
-    ck_assert_uint_eq(plm_sample_scale(UINT64_C(1) << 63, 9), 4);
-    ck_assert_uint_eq(plm_sample_scale(UINT64_C(0x123456789ABCDEF0), UINT64_C(1) << 40),
+    ck_assert_uint_eq(plm_sample_mul_high(UINT64_MAX, UINT64_MAX), UINT64_MAX - 1);
+    ck_assert_uint_eq(plm_sample_mul_high(UINT64_C(1) << 63, 9), 4);
+    ck_assert_uint_eq(plm_sample_mul_high(UINT64_C(0x123456789ABCDEF0), UINT64_C(1) << 40),
                       UINT64_C(0x123456789A));
 }
 END_TEST
