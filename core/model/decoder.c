@@ -139,8 +139,8 @@ static void product(struct pass *p, const struct plm_weight *w, const struct plm
         LAUNCH(p, matmul, &a);
 }
 
-// What the host gives to a step, in the order of its buffers. A new input is one more line here and
-// in the cost table.
+// What the host gives to a step, in the order of its buffers; guard and sampling may be NULL. A new
+// input is one more line here and in the cost table.
 static void inputs(struct pass *p)
 {
     const struct plm_forward *f = p->forward;

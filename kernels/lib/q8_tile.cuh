@@ -11,8 +11,8 @@ template <uint32_t TYPE> struct plm_q8_tile {
     typedef plm_layout<TYPE> layout;
     static constexpr bool held_weights = true, offset = layout::offset;
     static constexpr bool halves = TYPE == PLM_TYPE_Q6_K; // two sub-scales a block
-    static constexpr uint32_t units = 1, wide = 2, panels = 3,
-                              tiles = PLM_MMA_SUMS / 8; // an even number
+    static constexpr uint32_t units = 1, wide = 2, panels = 3, tiles = PLM_MMA_SUMS / 8;
+    static_assert(tiles % 2 == 0, "activations are loaded for two tiles at once");
     static constexpr uint32_t outs = wide * panels * PLM_PANEL_ROWS;
     static constexpr uint32_t rows = PLM_SLICES / wide * tiles * PLM_TILE_ROWS;
     // Weights: four matrices of 8 outputs by 16 bytes a panel (outputs 0 .. 7 and 8 .. 15 of inputs
