@@ -233,8 +233,8 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
 // Waits for it. TIMEOUT: it runs longer than the watchdog allows, and may still run. LOST also
 // where its results did not come.
 // *ret_used_bytes (may be NULL): workspace that it was seen to use; above cost() where the guard
-// behind what kernels write was written. Looks at results alone where it leaves some, so that others
-// may be submitted after it.
+// behind what kernels write was written. Looks at results alone where it leaves some, so that
+// others may be submitted after it.
 int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes);
 // Both.
 int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret,
