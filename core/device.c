@@ -87,10 +87,11 @@ static int fail_unknown(const char *id, size_t name_len, struct plm_error *err)
             break;
         used += (size_t)n;
     }
-    return plm_fail(err, PLM_ERR_NOT_FOUND,
-                    "this build has no backend '%.*s'; it has: %s (a device is BACKEND or "
-                    "BACKEND:WHICH; meson's -Dbackends builds others)",
-                    (int)(name_len < 32 ? name_len : 32), id, names);
+    return plm_fail(
+        err, PLM_ERR_NOT_FOUND,
+        "this build has no backend '%.*s'; it has: %s (a device is BACKEND, "
+        "BACKEND:WHICH or BACKEND:WHICH,OPTION=VALUE; meson's -Dbackends builds others)",
+        (int)(name_len < 32 ? name_len : 32), id, names);
 }
 
 // The part after ':' as a number below 2^16; false where it is none.

@@ -361,7 +361,7 @@ struct plm_argmax_args {
 };
 
 // A token of each row of logits, drawn by rows[r]. With the distances and weights of
-// kernels/lib/sample.h: of the tokens with distance <= cut the top_k nearest by (distance, id); of
+// kernels/sampling.h: of the tokens with distance <= cut the top_k nearest by (distance, id); of
 // those the fewest nearest whose weights reach top_p of the mass, at least one; of those, walked in
 // the order of ids, the first at which the running sum of weights exceeds u / 2^64 of their mass.
 // All of it is integers, so every backend gives the same token. dst as argmax has it, index being

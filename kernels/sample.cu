@@ -9,7 +9,7 @@
 // share, of which the k-th has k tokens up to it. Where those are too few or too many (flat rows,
 // large top_k) the limit is found over the row, eleven bits of the distance in each walk.
 #include "kernels/lib/logits.cuh"
-#include "kernels/lib/sample.h"
+#include "kernels/sampling.h"
 
 #define WARPS   (PLM_LOGITS_THREADS / PLM_WARP)
 #define NEAR    4096u // keys that are gathered at most

@@ -5,7 +5,7 @@
 
 #include "backends/cpu/refs.h"
 #include "backends/cpu/rows.h"
-#include "kernels/lib/sample.h"
+#include "kernels/sampling.h"
 
 struct row {
     const float *x;

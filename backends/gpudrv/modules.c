@@ -50,7 +50,7 @@ static const char *what_is_wrong(plm_gpu_r r)
     switch (r) {
     case PLM_GPU_NO_IMAGE:
         return "it has no code for this card (of the build, -Dnvcc_archs and -Dhipcc_archs say for "
-               "which it has)";
+               "which it has; compute_90 is for NVIDIA's later ones)";
     case PLM_GPU_BAD_IMAGE: return "it is corrupt";
     case PLM_GPU_BAD_PTX: return "the driver's compiler cannot translate it for this card";
     case PLM_GPU_OUT_OF_MEMORY: return "the card has no room for it";

@@ -200,7 +200,11 @@ void plm_gpu_unmap_left(struct plm_backend_device *dev)
     while (dev->left != NULL) {
         struct plm_gpu_slab *own = dev->left;
         dev->left = own->next;
-        driver->unmap(dev->lib, &own->mapping);
+        if (driver->unmap(dev->lib, &own->mapping) != PLM_GPU_OK)
+            plm_logf(dev->log, PLM_LOG_WARN,
+                     "%s: %llu bytes of a lost device did not come back; they are taken until the "
+                     "process ends",
+                     driver->name, (unsigned long long)own->mapping.bytes);
         plm_free(dev->host, own);
     }
     if (entered)

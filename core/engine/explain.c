@@ -238,8 +238,8 @@ static void write_table(struct plm_buf *buf, const struct explained *e)
     }
     plm_buf_printf(
         buf,
-        "\nBound by reading at %.0f GB/s: %.3f ms a token (%.0f tokens/s); by the weights "
-        "alone %.3f ms (%.0f).\n",
+        "\nReading at %.0f GB/s takes %.3f ms a token (at most %.0f tokens/s), the weights alone "
+        "%.3f ms (%.0f); dispatches and arithmetic are not in it.\n",
         e->bytes_per_second / 1e9, all_s * 1e3, 1 / all_s, weights_s * 1e3, 1 / weights_s);
 }
 

@@ -87,7 +87,8 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
                            struct plm_run *run)
 {
     const struct plm_shape *s = &forward->shape;
-    if (core->results.host == NULL || s->logits_rows == 0 ||
+    // Records and guard are copied as one, with nothing between them.
+    if (core->results.host == NULL || s->logits_rows == 0 || forward->reserve > 0 ||
         (forward->flags & PLM_FORWARD_SKIP_HEAD) != 0)
         return;
     const uint64_t at = core->results_next * (core->results.bytes / RESULTS);
@@ -111,7 +112,8 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
 {
     struct plm_forward with = *forward;
     struct plm_run run = {.start_ns = plm_now(core->clock),
-                          .cost = plm_cost(plm_model_cost_table(core->model), &forward->shape)};
+                          .cost = plm_cost(plm_model_cost_table(core->model), &forward->shape) +
+                                  (int64_t)forward->reserve};
     choose_results(core, forward, &run);
     unsigned char guard[PLM_COST_GUARD_BYTES];
     memset(guard, GUARD_BYTE, sizeof(guard));

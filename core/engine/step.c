@@ -181,6 +181,7 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
                                   .flags =
                                       batch->shape.logits_rows == 0 ? PLM_FORWARD_SKIP_HEAD : 0,
                                   .workspace = core->workspace_addr,
+                                  .reserve = (uint64_t)engine->gate.floor_bytes,
                                   .tokens = batch->tokens,
                                   .pos = batch->pos,
                                   .seq = batch->seq,

@@ -150,19 +150,20 @@ static void inputs(struct pass *p)
         const void *src;
         uint64_t bytes;
     } all[] = {
-        {PLM_BUF_GUARD, f->guard, PLM_COST_GUARD_BYTES},
+        {PLM_BUF_GUARD, f->guard, f->guard != NULL ? PLM_COST_GUARD_BYTES : 0},
         {PLM_BUF_TOKENS, f->carry != 0 ? f->picks : f->tokens, 4ull * s->rows},
         {PLM_BUF_POS, f->pos, 4ull * s->rows},
         {PLM_BUF_SEQ, f->seq, 4ull * s->rows},
         {PLM_BUF_SLOTS, f->slots, 8ull * s->rows},
         {PLM_BUF_LOGITS_ROWS, f->logits_rows, 4ull * s->logits_rows},
-        {PLM_BUF_SAMPLING, f->sampling, sizeof(struct plm_sample_row) * s->logits_rows},
+        {PLM_BUF_SAMPLING, f->sampling,
+         f->sampling != NULL ? sizeof(struct plm_sample_row) * s->logits_rows : 0},
         {PLM_BUF_TABLES, f->tables, 8ull * s->seqs * f->table_stride},
     };
     struct plm_copy_part parts[sizeof(all) / sizeof(all[0])];
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].src != NULL && all[i].bytes > 0)
+        if (all[i].bytes > 0)
             parts[n++] = (struct plm_copy_part){.src = all[i].src,
                                                 .at = p->at[all[i].buffer] - p->at[PLM_BUF_GUARD],
                                                 .bytes = all[i].bytes};
@@ -491,7 +492,7 @@ int plm_model_forward(struct plm_model *model, struct plm_device *device,
         .model = model, .device = device, .forward = forward, .rows = forward->shape.rows};
     plm_cost_layout(&model->cost, &forward->shape, p.at);
     for (int i = 0; i < PLM_BUFFERS; i++)
-        p.at[i] += forward->workspace;
+        p.at[i] += forward->workspace + (i >= PLM_BUF_GUARD ? forward->reserve : 0);
     p.x = p.at[PLM_BUF_X];
     const bool wants_logits =
         forward->shape.logits_rows > 0 && !(forward->flags & PLM_FORWARD_SKIP_HEAD);

@@ -2,14 +2,14 @@
 // Streams weights from the file into the arena: a few MiB of file bytes are read, re-laid straight
 // into their place, and forgotten, so a load never needs the model twice. Where the device's memory
 // is not host-visible, they are re-laid into a buffer of that size and copied in. Matrices go
-// through stages (staging.h), several chunks at a time.
+// in chunks, several at a time (chunks.h).
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/model/staging.h"
+#include "core/model/chunks.h"
 #include "core/model/types.h"
 
-// Elements of a vector at most: no model has a tenth of it.
+// Elements of a vector at most: twice what any model has, the bias of a head included.
 #define VECTOR_MAX (1u << 20)
 
 // Weights start on a cache line, and on what wide loads of any device want.
@@ -22,7 +22,7 @@ struct loader {
     const struct plm_load_progress *progress;
     struct plm_error *err;
     uint64_t done; // file bytes
-    struct plm_staging *staging;
+    struct plm_chunks *chunks;
     // How weights lie, and what a slab may hold.
     const struct plm_caps *caps;
     plm_layout_fn *layout;
@@ -294,8 +294,8 @@ static int load_turns(struct loader *ld, const struct plm_weight *w)
 // The oldest chunk comes into its place.
 static int take_chunk(struct loader *ld)
 {
-    struct plm_staging_chunk chunk;
-    const int r = plm_staging_take(ld->staging, &chunk, ld->err);
+    struct plm_chunk chunk;
+    const int r = plm_chunks_take(ld->chunks, &chunk, ld->err);
     ld->done += chunk.file_bytes;
     return r == PLM_OK ? report(ld) : r;
 }
@@ -308,7 +308,7 @@ static int load_matrix(struct loader *ld, const struct plm_weight *w,
     // Rows of a chunk: it fits into its buffer before and after.
     const uint64_t step_in = lay->row_step * row_bytes;
     const uint64_t rows =
-        PLM_STAGING_BYTES / (step_in > lay->step_bytes ? step_in : lay->step_bytes) * lay->row_step;
+        PLM_CHUNK_BYTES / (step_in > lay->step_bytes ? step_in : lay->step_bytes) * lay->row_step;
     if (rows == 0)
         return plm_fail(ld->err, PLM_ERR_LIMIT, "tensor %.*s: rows of %llu bytes are too long",
                         (int)t->name.len, t->name.ptr, (unsigned long long)row_bytes);
@@ -316,19 +316,18 @@ static int load_matrix(struct loader *ld, const struct plm_weight *w,
     for (uint64_t first = 0; r == PLM_OK && first < w->n_out; first += rows) {
         const uint64_t n = first + rows < w->n_out ? rows : w->n_out - first;
         const uint64_t at = first / lay->row_step * lay->step_bytes;
-        const struct plm_staging_chunk chunk = {.weight = w,
-                                                .first = (uint32_t)first,
-                                                .rows = (uint32_t)n,
-                                                .file_at = first * row_bytes,
-                                                .file_bytes = n * row_bytes,
-                                                .addr = w->addr + at,
-                                                .bytes = plm_div_ceil(n, lay->row_step) *
-                                                         lay->step_bytes,
-                                                .visible = visible != NULL ? visible + at : NULL};
-        if (plm_staging_is_full(ld->staging))
+        const struct plm_chunk chunk = {.weight = w,
+                                        .first = (uint32_t)first,
+                                        .rows = (uint32_t)n,
+                                        .file_at = first * row_bytes,
+                                        .file_bytes = n * row_bytes,
+                                        .addr = w->addr + at,
+                                        .bytes = plm_div_ceil(n, lay->row_step) * lay->step_bytes,
+                                        .visible = visible != NULL ? visible + at : NULL};
+        if (plm_chunks_is_full(ld->chunks))
             r = take_chunk(ld);
         if (r == PLM_OK)
-            r = plm_staging_put(ld->staging, &chunk, ld->err);
+            r = plm_chunks_put(ld->chunks, &chunk, ld->err);
     }
     return r;
 }
@@ -368,12 +367,12 @@ int plm_model_load(struct plm_model *model, struct plm_device *device, struct pl
                         .caps = plm_device_caps(device),
                         .layout = device_layout,
                         .layout_ctx = device};
-    ld.staging = plm_staging_create(model->host, model->gguf, device);
-    if (ld.staging == NULL)
+    ld.chunks = plm_chunks_create(model->host, model->gguf, device);
+    if (ld.chunks == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory to load the model");
     int r = plm_each_weight(model, load_one, &ld);
-    while (r == PLM_OK && !plm_staging_is_empty(ld.staging))
+    while (r == PLM_OK && !plm_chunks_is_empty(ld.chunks))
         r = take_chunk(&ld);
-    plm_staging_destroy(ld.staging);
+    plm_chunks_destroy(ld.chunks);
     return r;
 }

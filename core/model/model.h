@@ -134,7 +134,10 @@ struct plm_forward {
     const int32_t *logits_rows; // [logits_rows]: rows whose logits are wanted, ascending
     // [logits_rows], where the model samples; NULL: the best tokens are found, none is drawn.
     const struct plm_sample_row *sampling;
-    const void *guard;             // [PLM_COST_GUARD_BYTES], which no kernel may write; NULL: any
+    const void *guard; // [PLM_COST_GUARD_BYTES], which no kernel may write; NULL: any
+    // Bytes before the guard, and of the workspace beside its cost, for what earlier steps wrote
+    // beyond their buffers: whole PLM_COST_ALIGN; 0 with results.
+    uint64_t reserve;
     const struct plm_tuner *tuner; // with TUNING
     // Only where the model runs ahead; 0: without. carry: device address of a step's results, whose
     // records hold this step's tokens; picks [rows]: four times the number of each row's record.

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/random.h"
-#include "kernels/lib/sample.h"
+#include "kernels/sampling.h"
 
 // Sums and maxima run over this many lanes (element i in lane i % LANES), which the compiler turns
 // into vectors without being allowed to reorder anything.

@@ -4,7 +4,7 @@
 // is a pure function of the arguments: the draw is keyed by (seed, choice, position), sums are
 // exact and ties go to the lowest id, so neither the batch nor the history of the sampler shows in
 // the text. Nor does it show where a token was drawn: from temperature on, this is what the op
-// SAMPLE does (kernels/abi.h), in the arithmetic of kernels/lib/sample.h.
+// SAMPLE does (kernels/abi.h), in the arithmetic of kernels/sampling.h.
 #ifndef PLM_SCHED_SAMPLE_H
 #define PLM_SCHED_SAMPLE_H
 

@@ -364,7 +364,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         struct dirent **names;
         if (strcmp(argv[i], "--fused") == 0) {
-            backend = runner_fused_cpu();
+            backend = runner_fused_cpu(PLM_GPU_PREFERS);
             continue;
         }
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {

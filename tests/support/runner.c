@@ -23,18 +23,21 @@ struct runner {
     uint64_t dispatches; // of the last step
 };
 
+static uint64_t fused_prefers;
+
 static const struct plm_caps *fused_caps(const struct plm_backend_device *dev)
 {
     static struct plm_caps caps;
     caps = *plm_cpu_backend.caps(dev);
-    caps.prefers = PLM_GPU_PREFERS;
+    caps.prefers = fused_prefers;
     caps.few_rows = PLM_VULKAN_FEW_ROWS;
     return &caps;
 }
 
-const struct plm_backend *runner_fused_cpu(void)
+const struct plm_backend *runner_fused_cpu(uint64_t prefers)
 {
     static struct plm_backend backend;
+    fused_prefers = prefers;
     backend = plm_cpu_backend;
     backend.caps = fused_caps;
     return &backend;

@@ -25,8 +25,9 @@ struct runner;
 
 int runner_open(const char *path, const struct runner_opts *opts, struct runner **ret,
                 struct plm_error *err);
-// The CPU backend, but its devices prefer every optional op (plm_caps.prefers).
-const struct plm_backend *runner_fused_cpu(void);
+// The CPU backend, but its devices prefer these optional ops (plm_caps.prefers), until the next
+// call.
+const struct plm_backend *runner_fused_cpu(uint64_t prefers);
 // Returns the host bytes that were leaked.
 int64_t runner_close(struct runner *runner);
 const struct plm_model_facts *runner_facts(const struct runner *runner);

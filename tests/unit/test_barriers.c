@@ -22,7 +22,7 @@ static struct plm_caps wide;
 
 static const struct plm_caps *wide_caps(const struct plm_backend_device *dev)
 {
-    wide = *runner_fused_cpu()->caps(dev);
+    wide = *runner_fused_cpu(PLM_GPU_PREFERS)->caps(dev);
     wide.few_rows = MANY_FEW_ROWS;
     return &wide;
 }
@@ -32,7 +32,7 @@ static const struct plm_backend *backend_of(int mode)
     static struct plm_backend backend;
     if (mode == 0)
         return &plm_cpu_backend;
-    backend = *runner_fused_cpu();
+    backend = *runner_fused_cpu(PLM_GPU_PREFERS);
     if (mode == 2)
         backend.caps = wide_caps;
     return &backend;

@@ -37,14 +37,14 @@ static plim_request *submit(plim_engine *engine, uint32_t i)
 }
 
 // A whole life of an engine.
-static struct barriers_seen live(uint32_t drop)
+static struct barriers_seen live(uint64_t prefers, uint32_t drop)
 {
     plim_engine_opts o;
     plim_engine *engine = NULL;
     plim_request *requests[REQUESTS];
     plim_error err = {0};
     uint32_t tokens = 0;
-    watched = *barriers_watch(runner_fused_cpu(), drop);
+    watched = *barriers_watch(runner_fused_cpu(prefers), drop);
     plim_engine_opts_init(&o);
     o.model_path = TEST_MODELS "/llama-tied-q4_0.gguf";
     o.device = "cpu";
@@ -69,13 +69,18 @@ static struct barriers_seen live(uint32_t drop)
     return barriers_seen();
 }
 
-static const enum plm_op own[] = {PLM_OP_FILL, PLM_OP_VERIFY, PLM_OP_ARGMAX, PLM_OP_QKV,
-                                  PLM_OP_ATTENTION_MERGE};
+static const enum plm_op own[] = {PLM_OP_FILL, PLM_OP_VERIFY, PLM_OP_QKV, PLM_OP_ATTENTION_MERGE};
+// What devices prefer, and how they find tokens then.
+static const struct {
+    uint64_t prefers;
+    enum plm_op finds;
+} kinds[] = {{PLM_GPU_PREFERS, PLM_OP_ARGMAX}, {PLM_CUDA_PREFERS, PLM_OP_SAMPLE}};
 
 START_TEST(no_list_of_an_engine_lacks_a_barrier)
 {
-    const struct barriers_seen seen = live(BARRIERS_NONE);
+    const struct barriers_seen seen = live(kinds[_i].prefers, BARRIERS_NONE);
     ck_assert_msg(seen.missing == 0, "%s", seen.first);
+    ck_assert_uint_gt(seen.launched[kinds[_i].finds], 0);
     for (uint32_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         ck_assert_msg(seen.launched[own[i]] > 0, "op %d was not launched", (int)own[i]);
     printf("%d lists, %d dispatches, %d barriers\n", (int)seen.lists, (int)seen.launches,
@@ -86,7 +91,7 @@ END_TEST
 // The one between filling a slab and verifying it is the first of its list.
 START_TEST(the_check_of_a_slab_needs_its_barrier)
 {
-    ck_assert_uint_gt(live(0).missed[PLM_OP_VERIFY], 0);
+    ck_assert_uint_gt(live(PLM_GPU_PREFERS, 0).missed[PLM_OP_VERIFY], 0);
 }
 END_TEST
 
@@ -95,7 +100,8 @@ int main(void)
     Suite *suite = suite_create("engine_barriers");
     TCase *tcase = tcase_create("engine_barriers");
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, no_list_of_an_engine_lacks_a_barrier);
+    tcase_add_loop_test(tcase, no_list_of_an_engine_lacks_a_barrier, 0,
+                        sizeof(kinds) / sizeof(kinds[0]));
     tcase_add_test(tcase, the_check_of_a_slab_needs_its_barrier);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -36,7 +36,7 @@ static void compare(const char *name, bool strict)
 {
     static const uint32_t sizes[] = {5, 1, 1, PLM_VULKAN_FEW_ROWS, PLM_VULKAN_FEW_ROWS + 1, 20};
     struct runner *apart = open_model(name, NULL, strict);
-    struct runner *fused = open_model(name, runner_fused_cpu(), strict);
+    struct runner *fused = open_model(name, runner_fused_cpu(PLM_GPU_PREFERS), strict);
     const size_t bytes = sizeof(float) * runner_facts(apart)->n_vocab * ROWS;
     float *a = malloc(bytes), *b = malloc(bytes);
     ck_assert(a != NULL && b != NULL);
@@ -74,7 +74,7 @@ END_TEST
 
 START_TEST(a_layer_of_one_type_is_eight_dispatches)
 {
-    struct runner *r = open_model("llama-rope3-q8_0", runner_fused_cpu(), false);
+    struct runner *r = open_model("llama-rope3-q8_0", runner_fused_cpu(PLM_GPU_PREFERS), false);
     float *logits = malloc(sizeof(float) * runner_facts(r)->n_vocab);
     step(r, 0, 1, logits);
     ck_assert_uint_eq(runner_dispatches(r), 8 * runner_facts(r)->n_layer + FRAME);

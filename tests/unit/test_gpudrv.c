@@ -324,7 +324,8 @@ START_TEST(parts_that_fit_a_segment_are_one_transfer)
     struct plm_slab pinned = take(PLM_SLAB_PINNED, 4 * MIB);
     for (size_t i = 0; i < sizeof(large); i++)
         large[i] = (char)(i * 7 + i / 251);
-    memset(small, 'x', sizeof(small));
+    for (size_t i = 0; i < 3; i++)
+        memset(small[i], (int)('x' + i), sizeof(small[i]));
     // Three that go together, one that needs more than a segment, one behind it.
     const struct plm_copy_part parts[] = {{small[0], 256, 100},
                                           {small[1], 512, 0},
@@ -341,10 +342,15 @@ START_TEST(parts_that_fit_a_segment_are_one_transfer)
     ck_assert_int_eq(plm_gpu_copy_in_parts(dev, slab.addr, parts, 5), PLM_OK);
     ck_assert_uint_eq(stub.copies_in, copies + 1 + 2 + 1);
     ck_assert_int_eq(plm_gpu_copy_in_parts(dev, pinned.addr, parts, 5), PLM_OK);
+    char sent[3][100];
+    memcpy(sent, small, sizeof(sent));
     memset(small, 0, sizeof(small)); // they may be reused
     ck_assert_int_eq(plm_gpu_copy_out(dev, back, slab.addr, sizeof(back)), PLM_OK);
     for (size_t i = 0; i < 5; i++) {
-        const char *want = parts[i].src == large ? large : memset(small[0], 'x', 100);
+        const char *want = parts[i].src == large      ? large
+                           : parts[i].src == small[0] ? sent[0]
+                           : parts[i].src == small[1] ? sent[1]
+                                                      : sent[2];
         ck_assert_mem_eq(back + parts[i].at, want, parts[i].bytes);
         ck_assert_mem_eq((char *)pinned.host + parts[i].at, want, parts[i].bytes);
     }

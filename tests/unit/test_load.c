@@ -11,16 +11,16 @@
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
 #include "core/base/clock.h"
-#include "core/model/staging.h"
+#include "core/model/chunks.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/runner.h"
 
 #define MIB (1ll << 20)
 
-// Stages of chunks, each with buffers of before and after it is re-laid, and what they are charged
+// Workers, each with buffers of before and after a chunk is re-laid, and what they are charged
 // beside.
 #define STAGING_BYTES                                                                              \
-    (PLM_STAGING_STAGES * 2 * ((int64_t)PLM_STAGING_BYTES + PLM_HOST_HEAD_BYTES) + 4096)
+    (PLM_CHUNK_WORKERS * 2 * ((int64_t)PLM_CHUNK_BYTES + PLM_HOST_HEAD_BYTES) + 4096)
 
 static const char *const models[] = {
     "llama-k256-q4_k_m", "llama-rope3-q8_0", "llama-tied-bf16",   "llama-tied-q4_0",

@@ -8,7 +8,7 @@
 #include "backends/cpu/refs.h"
 #include "core/base/random.h"
 #include "core/sched/sample.h"
-#include "kernels/lib/sample.h"
+#include "kernels/sampling.h"
 
 #define VOCAB 1000u
 

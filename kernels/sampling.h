@@ -6,8 +6,8 @@
 // A token's *distance* is (largest logit - its own) * scale, scale being 1 / temperature; its
 // *weight* is e^-distance in units of 2^-40, rounded to the nearest, ties to even. Sums of up to
 // 2^20 weights (PLM_SAMPLE_VOCAB_MAX) stay below 2^61.
-#ifndef PLM_KERNELS_SAMPLE_H
-#define PLM_KERNELS_SAMPLE_H
+#ifndef PLM_KERNELS_SAMPLING_H
+#define PLM_KERNELS_SAMPLING_H
 
 #include "kernels/abi.h"
 
