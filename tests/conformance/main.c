@@ -19,7 +19,7 @@ struct conf_note {
 };
 
 static const struct conf_note unsupported[] = {
-    {"backend:vulkan", PLM_OP_SAMPLE, "the host samples, from logits that it reads"},
+    {"vulkan", PLM_OP_SAMPLE, "the host samples, from logits that it reads"},
     {NULL, PLM_OPS, NULL},
 };
 static const struct conf_note expected_failures[] = {{NULL, PLM_OPS, NULL}};
