@@ -296,6 +296,7 @@ int main(void)
 {
     Suite *suite = suite_create("load");
     TCase *tc = tcase_create("load");
+    tcase_set_timeout(tc, 120); // sanitizers take their time
     tcase_add_loop_test(tc, every_type_lies_the_same, 0, N_MODELS);
     tcase_add_test(tc, long_tensors_are_copied_in_pieces);
     tcase_add_loop_test(tc, turns_follow_the_file, 0, N_MODELS);
