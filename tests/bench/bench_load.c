@@ -30,10 +30,10 @@ static double load(const char *path, const char *device_id, const void *backend_
                                          .max_dispatches = 64,
                                          .backend_opts = backend_opts};
     struct plm_ledger *ledger = plm_ledger_create(host);
-    struct plm_gguf *gguf;
-    struct plm_model *model;
-    struct plm_device *device;
-    struct plm_arena *weights;
+    struct plm_gguf *gguf = NULL;
+    struct plm_model *model = NULL;
+    struct plm_device *device = NULL;
+    struct plm_arena *weights = NULL;
     struct plm_weight_sizes sizes;
     struct plm_error err = {0};
     if (plm_gguf_open(host, path, &gguf, &err) != PLM_OK ||
