@@ -99,7 +99,8 @@ void plm_harvest_sampling(const struct plim_engine *engine, struct plm_seq *cons
             continue;
         const struct plm_sample_in in =
             sample_in(engine, (const struct plm_choice *)seqs[i], ahead);
-        ret[i] = plm_sample_row_of(&in, n_vocab);
+        if (is_drawn(engine, &in)) // what the host draws needs no walks of the device
+            ret[i] = plm_sample_row_of(&in, n_vocab);
     }
 }
 
