@@ -63,17 +63,22 @@ static bool put_ref(struct json_object *obj, const char *name, struct json_objec
     return false;
 }
 
-// A new object with the same members (the members themselves are shared), or NULL.
-static struct json_object *shallow(struct json_object *obj)
+// A new object with the same members, or with those that are not null (the members themselves are
+// shared), or NULL. Built rather than pruned: members go away one by one only in quadratic time.
+static struct json_object *shallow(struct json_object *obj, bool with_nulls)
 {
     struct json_object *copy = json_object_new_object();
     struct json_object_iterator it = json_object_iter_begin(obj);
     struct json_object_iterator end = json_object_iter_end(obj);
-    for (; copy != NULL && !json_object_iter_equal(&it, &end); json_object_iter_next(&it))
-        if (!put_ref(copy, json_object_iter_peek_name(&it), json_object_iter_peek_value(&it))) {
+    for (; copy != NULL && !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
+        struct json_object *value = json_object_iter_peek_value(&it);
+        if (value == NULL && !with_nulls)
+            continue;
+        if (!put_ref(copy, json_object_iter_peek_name(&it), value)) {
             json_object_put(copy);
             return NULL;
         }
+    }
     return copy;
 }
 
@@ -82,21 +87,10 @@ static struct json_object *string_of(const char *p, size_t n)
     return n > INT32_MAX ? NULL : json_object_new_string_len(p, (int)n);
 }
 
-static bool normalize(struct json_object *message)
+// The first name of reasoning that a message has gives the others that templates read.
+static bool name_reasoning(struct json_object *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-    for (bool again = true; again;) { // removing while iterating is not allowed
-        again = false;
-        struct json_object_iterator it = json_object_iter_begin(message);
-        struct json_object_iterator end = json_object_iter_end(message);
-        for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
-            if (json_object_iter_peek_value(&it) != NULL)
-                continue;
-            json_object_object_del(message, json_object_iter_peek_name(&it));
-            again = true;
-            break;
-        }
-    }
     for (int i = 0; i < 3; i++) {
         struct json_object *v = member(message, names[i]);
         if (v == NULL)
@@ -218,10 +212,10 @@ static struct json_object *convert_call(struct chat *chat, struct json_object *c
         return NULL;
     if (args == NULL)
         return json_object_get(call);
-    struct json_object *copy = shallow(call);
+    struct json_object *copy = shallow(call, true);
     struct json_object *holder = copy;
     if (copy != NULL && function != NULL) {
-        holder = shallow(function);
+        holder = shallow(function, true);
         if (!put(copy, "function", holder)) {
             json_object_put(copy);
             copy = NULL;
@@ -276,7 +270,7 @@ static bool mark_last(struct chat *chat, struct json_object *message, struct plm
         parts = json_object_new_array();
         for (size_t i = 0; parts != NULL && i < n; i++) {
             struct json_object *part = json_object_array_get_idx(content, i);
-            part = i + 1 == at ? shallow(part) : json_object_get(part);
+            part = i + 1 == at ? shallow(part, true) : json_object_get(part);
             if (json_object_array_add(parts, part) != 0) {
                 json_object_put(part);
                 json_object_put(parts);
@@ -313,14 +307,14 @@ static bool prepare_messages(struct chat *chat, struct json_object *context,
     for (size_t i = 0; i < n; i++) {
         struct json_object *message = json_object_array_get_idx(messages, i);
         bool object = json_object_is_type(message, json_type_object);
-        message = object ? shallow(message) : json_object_get(message);
+        message = object ? shallow(message, !chat->opts->normalize) : json_object_get(message);
         if (json_object_array_add(copy, message) != 0) {
             json_object_put(message);
             return false;
         }
         if (!object)
             continue;
-        if (message == NULL || (chat->opts->normalize && !normalize(message)))
+        if (message == NULL || (chat->opts->normalize && !name_reasoning(message)))
             return false;
         if (!chat->opts->strict &&
             (!prepare_content(chat, message) || !prepare_calls(chat, message)))
