@@ -179,6 +179,10 @@ typedef struct plim_engine_opts {
      * back into the library. NULL (default). */
     void (*incident)(void *ctx, const char *reason, const char *world, size_t len);
     void *incident_ctx;
+    /* Host bytes that the program around the engine takes beside host_limit_bytes, at its most (a
+     * server's connections). The plan leaves them out of the KV cache where host memory is the
+     * device's. 0 (default). */
+    uint64_t host_caller_bytes;
 } plim_engine_opts;
 
 /* What a neighbour's growth on the device means for the KV cache after READY. */

@@ -39,6 +39,7 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_number(key, "prove_full", o->prove_full);
     plm_cert_key_number(key, "memory_limit_bytes", (int64_t)o->memory_limit_bytes);
     plm_cert_key_number(key, "host_limit_bytes", (int64_t)o->host_limit_bytes);
+    plm_cert_key_number(key, "host_caller_bytes", (int64_t)o->host_caller_bytes);
     plm_cert_key_number(key, "max_total_tokens", (int64_t)o->max_total_tokens);
     snprintf(text, sizeof(text), "%.9g", o->memory_fraction);
     plm_cert_key_text(key, "memory_fraction", text);

@@ -46,6 +46,11 @@ static int check_ranges(const plim_engine_opts *o, plim_error *err)
         o->max_total_tokens > INT64_MAX || o->kv_min_bytes > INT64_MAX)
         return plm_error_set(err, PLIM_ERR_INVALID, "memory_limit_bytes",
                              "a limit does not fit into 63 bits");
+    if (o->host_caller_bytes > PLM_PLAN_BYTES_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "host_caller_bytes",
+                             "host_caller_bytes is %llu; the largest is %lld",
+                             (unsigned long long)o->host_caller_bytes,
+                             (long long)PLM_PLAN_BYTES_MAX);
     if (o->neighbours > PLIM_NEIGHBOURS_YIELD)
         return plm_error_set(err, PLIM_ERR_INVALID, "neighbours",
                              "neighbours is %u; it must be auto, hold or yield (0 to 2)",
@@ -88,12 +93,19 @@ static int check_pairs(const plim_engine_opts *o, plim_error *err)
 int plm_opts_judge(const plim_engine_opts *o, bool unified, uint64_t block_bytes,
                    struct plm_error *err)
 {
-    if (unified && o->memory_limit_bytes != 0 && o->host_limit_bytes >= o->memory_limit_bytes)
+    const uint64_t limit = unified ? o->memory_limit_bytes : 0; // 0: no limit
+    if (limit != 0 && o->host_caller_bytes >= limit)
         return plm_fail(err, PLM_ERR_INVALID,
-                        "host_limit_bytes is %llu, but memory_limit_bytes is %llu: on this device "
-                        "the host budget is a part of it",
-                        (unsigned long long)o->host_limit_bytes,
-                        (unsigned long long)o->memory_limit_bytes);
+                        "host_caller_bytes is %llu, but memory_limit_bytes is %llu: on this device "
+                        "what the connections can take is a part of it",
+                        (unsigned long long)o->host_caller_bytes, (unsigned long long)limit);
+    if (limit != 0 && o->host_limit_bytes >= limit - o->host_caller_bytes)
+        return plm_fail(
+            err, PLM_ERR_INVALID,
+            "host_limit_bytes is %llu, but memory_limit_bytes is %llu: on this device "
+            "the host budget is a part of it, and what the caller takes beside it (%llu)",
+            (unsigned long long)o->host_limit_bytes, (unsigned long long)limit,
+            (unsigned long long)o->host_caller_bytes);
     const uint64_t pinned_blocks = plm_div_ceil(o->max_total_tokens, PLM_KV_BLOCK_TOKENS);
     if (pinned_blocks != 0 && o->kv_min_bytes / block_bytes > pinned_blocks)
         return plm_fail(err, PLM_ERR_INVALID,

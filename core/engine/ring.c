@@ -149,6 +149,7 @@ static void write_options(const struct plim_engine *engine, struct plm_buf *buf)
         {"max_sequences", o->max_sequences},
         {"memory_limit_bytes", o->memory_limit_bytes},
         {"host_limit_bytes", o->host_limit_bytes},
+        {"host_caller_bytes", o->host_caller_bytes},
         {"max_total_tokens", o->max_total_tokens},
         {"queue_max", o->queue_max},
         {"queue_timeout_ms", o->queue_timeout_ms},

@@ -246,6 +246,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
                .withheld = (int64_t)caps->withheld_bytes,
                .unified = caps->unified,
                .host_limit = (int64_t)o->host_limit_bytes,
+               .host_caller = (int64_t)o->host_caller_bytes,
                .memory_fraction = o->memory_fraction,
                .caps = {.batch_max_tokens = o->batch_max_tokens,
                         .max_sequences = o->max_sequences,

@@ -204,6 +204,7 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
                                 .withheld = bytes(r, "withheld"),
                                 .unified = boolean(r, "unified"),
                                 .host_limit = bytes(r, "host_limit"),
+                                .host_caller = bytes(r, "host_caller"),
                                 .memory_fraction = fraction(r, "memory_fraction"),
                                 .caps = {.batch_max_tokens = count(r, "batch_max_tokens"),
                                          .max_sequences = count(r, "max_sequences"),

@@ -173,6 +173,7 @@ static bool is_bytes(const char *path)
                                         "margin",
                                         "ballast",
                                         "host_limit",
+                                        "host_caller",
                                         "host",
                                         "budget",
                                         "line",

@@ -82,6 +82,7 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
         {"growth", in->growth, 0, most / 4},
         {"withheld", in->withheld, 0, most},
         {"host limit", in->host_limit, 0, most},
+        {"host bytes of the caller", in->host_caller, 0, most},
         {"batch_max_tokens", in->caps.batch_max_tokens, 1, INT32_MAX},
         {"max_sequences", in->caps.max_sequences, 1, INT32_MAX},
         {"max_context", in->caps.max_context, 1, INT32_MAX},
@@ -156,7 +157,8 @@ static void plan_reserves(struct plm_plan *p)
         in->host_limit != PLM_PLAN_NO_LIMIT
             ? in->host_limit
             : plm_clamp_i64(p->U / PLM_HOST_SHARE, PLM_HOST_LIMIT_MIN, PLM_HOST_LIMIT_MAX);
-    p->host = in->unified ? plm_max_i64(0, p->host_limit - p->own_drv) +
+    // What this process holds already is a part of both.
+    p->host = in->unified ? plm_max_i64(0, p->host_limit + in->host_caller - p->own_drv) +
                                 plm_max_i64(0, p->room) / PLM_PAGE_TABLE_UNIT
                           : 0;
 }

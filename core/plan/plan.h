@@ -66,6 +66,9 @@ struct plm_plan_input {
     int64_t withheld; // reported free, never given
     bool unified;     // device memory is host memory: the host term applies
     int64_t host_limit;
+    // What the program around the engine takes of host memory beside the host limit: a server's
+    // connections.
+    int64_t host_caller;
     double memory_fraction; // 0 < f <= 1
     // The pool.
     struct plm_plan_caps caps;
@@ -104,7 +107,7 @@ struct plm_plan {
     int64_t withheld;
     int64_t ballast;
     int64_t host_limit;
-    int64_t host;
+    int64_t host; // what is still to come of host limit and caller, and page tables
     int64_t budget;
     int64_t blocks_cap; // max_sequences x ceil(max_context / 16) + prefix_cache_blocks
     int64_t prefix_cache_blocks;

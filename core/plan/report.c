@@ -118,6 +118,7 @@ void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_
     integer(buf, "ballast", plan->ballast);
     boolean(buf, "unified", plan->in.unified);
     integer(buf, "host_limit", plan->host_limit);
+    integer(buf, "host_caller", plan->in.host_caller);
     integer(buf, "host", plan->host);
     key(buf, "memory_fraction");
     plm_buf_printf(buf, "%.9g", plan->in.memory_fraction);
@@ -386,6 +387,15 @@ static void room_rows(struct plm_buf *buf, const struct plm_plan *plan,
     row(buf, "room", plan->room, "the least of them");
 }
 
+// What host memory is still to take, where it is the device's.
+static void host_rows(struct plm_buf *buf, const struct plm_plan *plan)
+{
+    row(buf, "- host memory", plan->host, "what is still to come of it, and page tables");
+    row(buf, "    host budget", plan->host_limit, "--host-limit");
+    if (plan->in.host_caller > 0)
+        row(buf, "    connections", plan->in.host_caller, "of the program around the engine");
+}
+
 static void resident_rows(struct plm_buf *buf, const struct plm_report_head *head,
                           const struct plm_plan *plan)
 {
@@ -405,7 +415,7 @@ static void resident_rows(struct plm_buf *buf, const struct plm_report_head *hea
         }
     }
     if (plan->in.unified)
-        row(buf, "- host budget, page tables", plan->host, "");
+        host_rows(buf, plan);
     row(buf, "- margin", plan->margin, "kept free for ever");
     rule(buf);
     row(buf, "budget of the KV cache", plan->budget,

@@ -63,6 +63,11 @@ START_TEST(both_are_named_with_their_values)
     contradict(
         &o, NULL,
         (const char *const[]){"host_limit_bytes", "419430400", "memory_limit_bytes", "314572800"});
+    o.host_limit_bytes = 0;
+    o.host_caller_bytes = 320 * MIB;
+    contradict(
+        &o, NULL,
+        (const char *const[]){"host_caller_bytes", "335544320", "memory_limit_bytes", "314572800"});
     o = plain();
     o.max_total_tokens = 512;
     o.kv_min_bytes = MIB;
@@ -90,6 +95,11 @@ START_TEST(the_edge_of_each_is_no_contradiction)
     o.host_limit_bytes = 300 * MIB;
     ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID);
     ck_assert_int_eq(plm_opts_judge(&o, false, 4096, &err), PLM_OK); // host memory is apart
+    o.host_limit_bytes = 200 * MIB - 1;
+    o.host_caller_bytes = 100 * MIB;
+    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_OK);
+    o.host_caller_bytes++;
+    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID); // together
 }
 END_TEST
 

@@ -297,6 +297,10 @@ static void more_host_limit(input *in, int64_t n)
 {
     in->host_limit += n * BLOCK;
 }
+static void more_host_caller(input *in, int64_t n)
+{
+    in->host_caller += n * BLOCK;
+}
 // 512 x as much room and resident: what is left of the room stays, its page tables grow.
 static void more_page_tables(input *in, int64_t n)
 {
@@ -504,6 +508,7 @@ static const struct mutation mutations[] = {
     {"margin under its floor", "T", COMPUTE, no_growth, more_share, small_device, NULL, NULL},
     {"margin at its ceiling", "T", COMPUTE, no_growth, more_share, large_device, NULL, NULL},
     {"host_limit", "host_limit", COMPUTE, unified, more_host_limit, card, NULL, NULL},
+    {"host_caller", "host_caller", COMPUTE, unified, more_host_caller, card, NULL, NULL},
     {"page tables", "T O", COMPUTE, unified, more_page_tables, ample_unified, NULL, NULL},
     {"unified", "unified", COMPUTE, card, become_unified, ample, NULL, and_page_tables},
     {"fraction", "memory_fraction", COMPUTE, thousand, less_fraction, ample, NULL, NULL},
@@ -632,7 +637,7 @@ START_TEST(every_field_of_the_input_has_a_case)
     fclose(f);
     ck_assert_uint_lt(len, sizeof(text) - 1);
     // The numbers say that the reader above has read them all.
-    ck_assert_int_eq(check_struct(text, "struct plm_plan_input {"), 24);
+    ck_assert_int_eq(check_struct(text, "struct plm_plan_input {"), 25);
     ck_assert_int_eq(check_struct(text, "struct plm_plan_caps {"), 4);
     ck_assert_int_eq(check_struct(text, "struct plm_plan_cgroup {"), 3);
     ck_assert(!has_case("no_such_field"));

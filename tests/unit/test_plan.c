@@ -98,6 +98,13 @@ START_TEST(unified_memory_and_cgroups)
     in.host_limit = GIB;
     p = plan_of(&in);
     ck_assert_int_eq(p.host, GIB - 304 * MIB + p.room / 512);
+    // The program's connections come beside the host limit; what is there already is of both.
+    in.host_caller = 40 * MIB;
+    ck_assert_int_eq(plan_of(&in).host, p.host + 40 * MIB);
+    in.host_limit = 290 * MIB;
+    ck_assert_int_eq(plan_of(&in).host, 26 * MIB + p.room / 512);
+    in.host_limit = GIB;
+    in.host_caller = 0;
     in.cgroups[1].limit = 11 * GIB;
     p = plan_of(&in);
     ck_assert_int_eq(p.room_binds, PLM_TERM_CGROUP);
@@ -262,6 +269,7 @@ START_TEST(random_inputs_never_wrap)
             .withheld = value(r[17], 30),
             .unified = r[18] % 2 == 0,
             .host_limit = value(r[19], 40),
+            .host_caller = value(r[20] ^ r[19], 36),
             .memory_fraction = (1 + r[20] % 1000) / 1000.0,
             .caps = {1 + r[21] % 100000, 1 + r[22] % 10000, 1 + (r[23] >> (r[22] % 20 + 1)), 0},
             .block_bytes = 1 + value(r[0] ^ r[5], 31),

@@ -18,13 +18,13 @@ static const struct {
     enum kind kind;
     size_t offset;
 } fields[] = {
-    FIELD(U32, threads),          FIELD(U32, ctx_size),         FIELD(U32, batch_max_tokens),
-    FIELD(U32, max_sequences),    FIELD(U32, prove_full),       FIELD(U64, memory_limit_bytes),
-    FIELD(U64, host_limit_bytes), FIELD(U64, max_total_tokens), FIELD(REAL, memory_fraction),
-    FIELD(U32, queue_max),        FIELD(U32, queue_timeout_ms), FIELD(U64, queue_max_tokens),
-    FIELD(U32, prefix_cache),     FIELD(U32, prefill_chunk),    FIELD(NEIGHBOURS, neighbours),
-    FIELD(U64, kv_min_bytes),     FIELD(U32, monitor_ms),       FIELD(U32, watchdog_ms),
-    FIELD(U32, autotune),
+    FIELD(U32, threads),          FIELD(U32, ctx_size),          FIELD(U32, batch_max_tokens),
+    FIELD(U32, max_sequences),    FIELD(U32, prove_full),        FIELD(U64, memory_limit_bytes),
+    FIELD(U64, host_limit_bytes), FIELD(U64, max_total_tokens),  FIELD(REAL, memory_fraction),
+    FIELD(U32, queue_max),        FIELD(U32, queue_timeout_ms),  FIELD(U64, queue_max_tokens),
+    FIELD(U32, prefix_cache),     FIELD(U32, prefill_chunk),     FIELD(NEIGHBOURS, neighbours),
+    FIELD(U64, kv_min_bytes),     FIELD(U32, monitor_ms),        FIELD(U32, watchdog_ms),
+    FIELD(U32, autotune),         FIELD(U64, host_caller_bytes),
 };
 
 bool number_read(const char *text, double *ret)
