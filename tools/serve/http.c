@@ -38,6 +38,7 @@ struct plm_http_conn {
     struct plm_exchange *x; // the current one, or NULL
     struct plm_http_conn *prev, *next;
     int fd;
+    struct plm_peer peer, local;
     int64_t since_ms; // connected, or when the last exchange ended
     bool hangup;
     bool stuck; // see nudge()
@@ -252,6 +253,16 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
 
 // ---- connections ----
 
+typedef int name_of(int fd, struct sockaddr *addr, socklen_t *len);
+
+static struct plm_peer end_of(int fd, name_of *name)
+{
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof(addr);
+    bool known = name(fd, (struct sockaddr *)&addr, &len) == 0;
+    return plm_peer_of(known ? (struct sockaddr *)&addr : NULL);
+}
+
 static void conn_open(struct plm_http *http, struct MHD_Connection *mhd, void **socket_context)
 {
     const union MHD_ConnectionInfo *info =
@@ -262,6 +273,8 @@ static void conn_open(struct plm_http *http, struct MHD_Connection *mhd, void **
     conn->http = http;
     conn->mhd = mhd;
     conn->fd = info->connect_fd;
+    conn->peer = end_of(conn->fd, getpeername);
+    conn->local = end_of(conn->fd, getsockname);
     conn->since_ms = plm_now_ms();
     conn->next = http->conns;
     if (conn->next != NULL)
@@ -463,6 +476,16 @@ int64_t plm_http_started_ms(const struct plm_exchange *x)
 const char *plm_http_field(const struct plm_exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->conn->mhd, MHD_HEADER_KIND, name);
+}
+
+const struct plm_peer *plm_http_peer(const struct plm_exchange *x)
+{
+    return &x->conn->peer;
+}
+
+const struct plm_peer *plm_http_local(const struct plm_exchange *x)
+{
+    return &x->conn->local;
 }
 
 int64_t plm_http_content_length(const struct plm_exchange *x)

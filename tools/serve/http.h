@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "tools/serve/out.h"
+#include "tools/serve/peers.h"
 
 struct plm_http;
 struct plm_exchange;
@@ -80,6 +81,9 @@ const char *plm_http_path(const struct plm_exchange *x);
 int plm_http_status(const struct plm_exchange *x);
 int64_t plm_http_started_ms(const struct plm_exchange *x);
 const char *plm_http_field(const struct plm_exchange *x, const char *name); // or NULL
+// Both ends of its connection.
+const struct plm_peer *plm_http_peer(const struct plm_exchange *x);
+const struct plm_peer *plm_http_local(const struct plm_exchange *x);
 // Content-Length, or -1 for a chunked body, or 0 for none.
 int64_t plm_http_content_length(const struct plm_exchange *x);
 // In begin(): how much body to take and whose host budget pays for it.
