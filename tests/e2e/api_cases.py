@@ -9,7 +9,8 @@ import threading
 import time
 
 import harness
-from harness import Reader, Server, case, check, main, parallel, read_head, read_response, same, wait_until
+from harness import (Reader, Server, case, check, main, parallel, raw_post, read_head, read_response, same,
+                     wait_until)
 
 HI = [{"role": "user", "content": "hi"}]
 
@@ -411,8 +412,7 @@ def a_client_that_leaves_is_noticed_in_every_state():
         def leave(prompt, stream, read_bytes, before):
             s = server.connect()
             body = json.dumps({"prompt": prompt, "stream": stream}).encode()
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s"
-                      % (len(body), body))
+            s.sendall(raw_post("/v1/completions", body))
             before()
             if read_bytes:
                 s.recv(read_bytes)
@@ -441,13 +441,13 @@ def a_client_that_leaves_is_noticed_in_every_state():
         # A half-closing client that waits for tokens counts as gone.
         s = server.connect()
         body = b'{"prompt":"@hold","stream":true}'
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        s.sendall(raw_post("/v1/completions", body))
         wait_until(lambda: running(server) == 1, "running")
         s.shutdown(socket.SHUT_WR)
         wait_until(lambda: running(server) == 0, "the end", 2)
         # In the middle of a body.
         s = server.connect()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + b"x" * 50000)
+        s.sendall(raw_post("/v1/completions", b"x" * 50000, length=100000))
         time.sleep(0.05)
         s.close()
         wait_until(lambda: server.memory()["host"]["used_bytes"] == 0, "the body's bytes are back", 2)
@@ -459,7 +459,7 @@ def two_hundred_clients_leave_at_random_points():
         def client(i):
             s = server.connect()
             body = json.dumps({"prompt": f"@delay={i % 7} @wait={i % 11} @tokens=4000", "stream": i % 3 > 0}).encode()
-            data = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            data = raw_post("/v1/completions", body)
             s.sendall(data[:len(data) - i % 40] if i % 5 == 0 else data)
             time.sleep(i % 13 / 100)
             s.close()
@@ -477,7 +477,7 @@ def a_client_that_does_not_read_holds_little_and_gets_all():
         s = server.connect()
         # More than the kernel's socket buffers take.
         body = json.dumps({"prompt": "@big @tokens=8000", "stream": True}).encode()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        s.sendall(raw_post("/v1/completions", body))
         time.sleep(0.5)
         used = server.memory()["host"]["used_bytes"]
         check(used < 200 << 10, f"{used} bytes are held for one that does not read")
@@ -497,7 +497,7 @@ def a_client_that_never_reads_is_cut():
         s = server.connect()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = json.dumps({"prompt": "@big @tokens=4000 @delay=1", "stream": True}).encode()
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        s.sendall(raw_post("/v1/completions", body))
         wait_until(lambda: running(server) == 1, "running")
         wait_until(lambda: server.metric("plimsoll:http_connections") <= 1, "the end of one that stalls", 15)
         same(server.memory()["host"]["used_bytes"], 0)
@@ -554,13 +554,13 @@ def shutdown_loses_no_stream():
     for s in streams:
         same(s.head(), 200)
     kept = server.connect()
-    kept.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    kept.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     reader = Reader(kept)
     same(read_response(reader)[0], 200)
     server.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     # An open connection is told, and so is a new one, and a balancer that asks.
-    kept.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n{"prompt":"x"}')
+    kept.sendall(raw_post("/v1/completions", b'{"prompt":"x"}'))
     status, headers, body = read_response(reader)
     same((status, headers["connection"]), (503, "close"))
     check(int(headers["retry-after"]) > 0)
@@ -581,7 +581,7 @@ def shutdown_cancels_what_takes_too_long_with_an_error():
     stream = server.stream("/v1/completions", {"prompt": "@hold", "stream": True})
     same(stream.head(), 200)
     waiting = server.connect()
-    waiting.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 18\r\n\r\n{"prompt":"@hold"}')
+    waiting.sendall(raw_post("/v1/completions", b'{"prompt":"@hold"}'))
     wait_until(lambda: running(server) == 2, "both run")
     start = time.monotonic()
     server.process.send_signal(signal.SIGTERM)

@@ -113,14 +113,8 @@ class Server:
 
     def request(self, method, path, body=None, headers=(), timeout=60):
         """One request; returns (status, headers, body bytes)."""
-        data = b""
-        if body is not None:
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
-        if body is not None:
-            lines.append(f"Content-Length: {len(data)}")
         with self.connect(timeout) as s:
-            s.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
+            s.sendall(raw_request(method, path, body, headers))
             return read_response(Reader(s))
 
     def get(self, path, headers=()):
@@ -158,6 +152,24 @@ class Server:
         with open(f"/proc/{self.process.pid}/stat") as f:
             fields = f.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def raw_request(method, path, body=None, headers=(), length=None):
+    """The bytes of a request. Host and the type of a body are filled in where the headers do not name
+    them; length is what Content-Length says where that is not the truth."""
+    data = b""
+    if body is not None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    fields = {"Host": "localhost"}
+    if body is not None:
+        fields |= {"Content-Type": "application/json", "Content-Length": len(data) if length is None else length}
+    given = {line.split(":", 1)[0].lower() for line in headers}
+    lines = [f"{name}: {value}" for name, value in fields.items() if name.lower() not in given]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *lines, *headers]).encode() + b"\r\n\r\n" + data
+
+
+def raw_post(path, body, length=None):
+    return raw_request("POST", path, body, length=length)
 
 
 class Reader:
@@ -225,10 +237,8 @@ class Stream:
     """A server-sent event stream over a plain socket."""
 
     def __init__(self, server, path, body, headers=(), timeout=60):
-        data = json.dumps(body).encode()
-        lines = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(data)}", *headers]
         self.s = server.connect(timeout)
-        self.s.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
+        self.s.sendall(raw_request("POST", path, body, headers))
         self.reader = Reader(self.s)
         self.comments = 0
 

@@ -15,7 +15,7 @@ import harness
 from harness import Server, case, check, main, parallel, read_head, Reader, same, wait_until
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]}'
-POST = b"POST /v1/chat/completions HTTP/1.1\r\n"
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
 GET = b"GET /health HTTP/1.1\r\n"
 
 
@@ -29,33 +29,33 @@ def length(body=CHAT):
 
 # What is answered 400 (or the status named) and ends the connection: a second request behind it must
 # never be answered.
-SMUGGLED = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+SMUGGLED = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 TRAPS = [
-    ("length_and_encoding", post(b"Host: a\r\n" + length() + b"Transfer-Encoding: chunked\r\n",
+    ("length_and_encoding", post(b"Host: localhost\r\n" + length() + b"Transfer-Encoding: chunked\r\n",
                                  b"0\r\n\r\n"), 400, "Transfer-Encoding"),
-    ("two_lengths", post(b"Host: a\r\n" + length() + b"Content-Length: 3\r\n"), 400, "Content-Length"),
-    ("two_equal_lengths", post(b"Host: a\r\n" + length() * 2), 400, "Content-Length"),
-    ("length_list", post(b"Host: a\r\nContent-Length: 45, 45\r\n"), 400, None),
-    ("signed_length", post(b"Host: a\r\nContent-Length: +45\r\n"), 400, None),
-    ("negative_length", post(b"Host: a\r\nContent-Length: -1\r\n"), 400, None),
-    ("length_is_no_number", post(b"Host: a\r\nContent-Length: x\r\n"), 400, None),
-    ("length_overflows", post(b"Host: a\r\nContent-Length: 99999999999999999999\r\n"), (400, 413), None),
-    ("length_is_a_tebibyte", post(b"Host: a\r\nContent-Length: 1099511627776\r\n", b""), 413, "taken"),
-    ("unknown_encoding", post(b"Host: a\r\nTransfer-Encoding: gzip\r\n"), 400, "chunked"),
-    ("encoding_list", post(b"Host: a\r\nTransfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), 400, "chunked"),
-    ("two_encodings", post(b"Host: a\r\n" + b"Transfer-Encoding: chunked\r\n" * 2, b"0\r\n\r\n"), 400, None),
-    ("encoding_in_1_0", b"POST /tokenize HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ("two_lengths", post(b"Host: localhost\r\n" + length() + b"Content-Length: 3\r\n"), 400, "Content-Length"),
+    ("two_equal_lengths", post(b"Host: localhost\r\n" + length() * 2), 400, "Content-Length"),
+    ("length_list", post(b"Host: localhost\r\nContent-Length: 45, 45\r\n"), 400, None),
+    ("signed_length", post(b"Host: localhost\r\nContent-Length: +45\r\n"), 400, None),
+    ("negative_length", post(b"Host: localhost\r\nContent-Length: -1\r\n"), 400, None),
+    ("length_is_no_number", post(b"Host: localhost\r\nContent-Length: x\r\n"), 400, None),
+    ("length_overflows", post(b"Host: localhost\r\nContent-Length: 99999999999999999999\r\n"), (400, 413), None),
+    ("length_is_a_tebibyte", post(b"Host: localhost\r\nContent-Length: 1099511627776\r\n", b""), 413, "taken"),
+    ("unknown_encoding", post(b"Host: localhost\r\nTransfer-Encoding: gzip\r\n"), 400, "chunked"),
+    ("encoding_list", post(b"Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), 400, "chunked"),
+    ("two_encodings", post(b"Host: localhost\r\n" + b"Transfer-Encoding: chunked\r\n" * 2, b"0\r\n\r\n"), 400, None),
+    ("encoding_in_1_0", b"POST /tokenize HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
      400, None),
-    ("blank_before_colon", post(b"Host: a\r\nContent-Length : 45\r\n"), 400, "field name"),
+    ("blank_before_colon", post(b"Host: localhost\r\nContent-Length : 45\r\n"), 400, "field name"),
     ("no_host", GET + b"\r\n", 400, None),
-    ("two_hosts", GET + b"Host: a\r\nHost: b\r\n\r\n", 400, "Host"),
+    ("two_hosts", GET + b"Host: localhost\r\nHost: b\r\n\r\n", 400, "Host"),
     ("host_with_blank", GET + b"Host: a b\r\n\r\n", 400, "Host"),
-    ("101_fields", GET + b"Host: a\r\n" + b"X-A: b\r\n" * 100 + b"\r\n", 431, "100"),
-    ("1000_fields", GET + b"Host: a\r\n" + b"X-A: b\r\n" * 1000 + b"\r\n", 431, None),
-    ("field_of_64_kib", GET + b"Host: a\r\nX-A: " + b"b" * 65536 + b"\r\n\r\n", (400, 431, 413, 414), None),
-    ("target_of_64_kib", b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: a\r\n\r\n", (400, 413, 414, 431), None),
-    ("name_with_bracket", GET + b"Host: a\r\nX(A): b\r\n\r\n", 400, "field name"),
-    ("version_2", b"GET /health HTTP/2.0\r\nHost: a\r\n\r\n", (400, 505), None),
+    ("101_fields", GET + b"Host: localhost\r\n" + b"X-A: b\r\n" * 100 + b"\r\n", 431, "100"),
+    ("1000_fields", GET + b"Host: localhost\r\n" + b"X-A: b\r\n" * 1000 + b"\r\n", 431, None),
+    ("field_of_64_kib", GET + b"Host: localhost\r\nX-A: " + b"b" * 65536 + b"\r\n\r\n", (400, 431, 413, 414), None),
+    ("target_of_64_kib", b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", (400, 413, 414, 431), None),
+    ("name_with_bracket", GET + b"Host: localhost\r\nX(A): b\r\n\r\n", 400, "field name"),
+    ("version_2", b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", (400, 505), None),
 ]
 
 
@@ -82,10 +82,10 @@ GARBAGE = [
     b"\r\n\r\n\r\n",
     b"GET /health HTTP/1.1\r\nHost a\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64),
-    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"zz\r\n{}\r\n0\r\n\r\n"),
-    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"-1\r\n{}\r\n0\r\n\r\n"),
-    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"fffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
-    post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"2\r\n{}zz0\r\n\r\n"),
+    post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"zz\r\n{}\r\n0\r\n\r\n"),
+    post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"-1\r\n{}\r\n0\r\n\r\n"),
+    post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"fffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
+    post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"2\r\n{}zz0\r\n\r\n"),
 ]
 
 
@@ -102,13 +102,13 @@ def garbage_gets_no_answer_that_is_not_an_error():
 def forms_that_must_work():
     with Server() as server:
         ok = [
-            b"GET http://a/health HTTP/1.1\r\nHost: a\r\n\r\n",
-            b"GET /health?x=1 HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET /health?x=1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
             b"HEAD /health HTTP/1.0\r\n\r\n",
-            GET + b"Host: a\r\n" + b"X-A: b\r\n" * 99 + b"\r\n",
-            post(b"Host: a\r\n" + length()),
-            post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(CHAT), CHAT)),
-            post(b"host: a\r\nEXPECT: 100-continue\r\n" + length()),
+            GET + b"Host: localhost\r\n" + b"X-A: b\r\n" * 99 + b"\r\n",
+            post(b"Host: localhost\r\n" + length()),
+            post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(CHAT), CHAT)),
+            post(b"host: localhost\r\nEXPECT: 100-continue\r\n" + length()),
         ]
         for data in ok:
             if data.startswith(b"HEAD"):
@@ -119,14 +119,14 @@ def forms_that_must_work():
             responses = server.raw(data, timeout=3)
             check([r[0] for r in responses] == [200], f"{data[:60]!r}: {responses}")
         # Two requests in one piece are answered in order.
-        both = server.raw(GET + b"Host: a\r\n\r\n" + post(b"Host: a\r\n" + length()))
+        both = server.raw(GET + b"Host: localhost\r\n\r\n" + post(b"Host: localhost\r\n" + length()))
         same([r[0] for r in both], [200, 200])
 
 
 @case
 def a_get_may_half_close():
     with Server() as server:
-        same([r[0] for r in server.raw(GET + b"Host: a\r\n\r\n", half_close=True)], [200])
+        same([r[0] for r in server.raw(GET + b"Host: localhost\r\n\r\n", half_close=True)], [200])
 
 
 @case
@@ -171,12 +171,12 @@ def a_body_of_20_mb_is_refused_before_it_is_read():
     with Server() as server:
         before = server.rss()
         with server.connect() as s:
-            s.sendall(post(b"Host: a\r\n" + length(big), b""))
+            s.sendall(post(b"Host: localhost\r\n" + length(big), b""))
             status, headers = read_head(Reader(s))
             same((status, headers["connection"]), (413, "close"))
         # Chunked: nobody can know before, but nothing is kept.
         with server.connect() as s:
-            s.sendall(post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b""))
+            s.sendall(post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b""))
             for at in range(0, len(big), 1 << 20):
                 part = big[at:at + (1 << 20)]
                 s.sendall(b"%x\r\n%s\r\n" % (len(part), part))
@@ -192,7 +192,7 @@ def a_body_of_20_mb_is_refused_before_it_is_read():
 @case
 def a_chunked_body_without_end_is_answered_and_cut():
     part = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
-    head = post(b"Host: a\r\nTransfer-Encoding: chunked\r\n", b"")
+    head = post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"")
 
     def send(s, parts, listen):
         s.sendall(head)
@@ -248,7 +248,7 @@ def slow_headers_do_not_stop_others_and_are_cut():
     with Server("--timeout", "2") as server:
         slow = [server.connect() for _ in range(64)]
         for s in slow:
-            s.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: ")
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
         end = time.monotonic() + 6
         cut = set()
         while time.monotonic() < end and len(cut) < 64:
@@ -288,7 +288,7 @@ def at_the_descriptor_limit_new_clients_are_told():
         for s in open_ones:
             s.settimeout(2)
             try:
-                s.sendall(GET + b"Host: a\r\n\r\n")
+                s.sendall(GET + b"Host: localhost\r\n\r\n")
                 status, headers = read_head(Reader(s))
             except (OSError, EOFError):
                 continue
@@ -308,7 +308,7 @@ def more_connections_than_allowed_are_told():
     with Server("--max-connections", "4") as server:
         held = [server.connect() for _ in range(4)]
         for s in held:
-            s.sendall(GET + b"Host: a\r\n\r\n")
+            s.sendall(GET + b"Host: localhost\r\n\r\n")
             same(read_head(Reader(s))[0], 200)
         status, headers, body = server.request("GET", "/health")
         same((status, json.loads(body)["error"]["code"]), (503, "too_many_connections"))
@@ -388,7 +388,7 @@ def a_unix_socket_serves_and_goes():
                 try:
                     with socket.socket(socket.AF_UNIX) as s:
                         s.connect(path)
-                        s.sendall(GET + b"Host: a\r\n\r\n")
+                        s.sendall(GET + b"Host: localhost\r\n\r\n")
                         return read_head(Reader(s))[0] == 200
                 except OSError:
                     return False

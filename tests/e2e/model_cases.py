@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import harness
-from harness import NotHere, Server, case, check, main, parallel, same, wait_until
+from harness import NotHere, Server, case, check, main, parallel, raw_post, same, wait_until
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 FOLDER = os.environ.get("PLIMSOLL_TEST_MODELS", "")
@@ -90,7 +90,7 @@ def two_hundred_clients_leave_and_nothing_stays():
             s = server.connect()
             body = json.dumps({"prompt": f"{wait} " + "word " * words, "max_tokens": 200, "ignore_eos": True,
                                "stream": stream}).encode()
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            s.sendall(raw_post("/v1/completions", body))
             time.sleep(wait)
             s.close()
 
@@ -112,7 +112,7 @@ def a_client_that_leaves_beside_others_is_dropped_at_once():
                      {"prompt": "hello", "max_tokens": 900, "ignore_eos": True}):       # not streaming
             s = server.connect()
             data = json.dumps(body).encode()
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data))
+            s.sendall(raw_post("/v1/completions", data))
             wait_until(lambda: server.memory()["requests"]["running"] == 3, "three run")
             s.close()
             begin = time.monotonic()
