@@ -86,14 +86,20 @@ static int walk_value(struct walk *w, struct json_object *value)
 
 int plm_json_parse(const char *text, size_t len, struct json_object **ret, struct plm_error *err)
 {
-    const size_t valid = plm_utf8_valid_prefix(text, len);
     if (len > PLM_JSON_BYTES_MAX)
         return plm_fail(err, PLM_ERR_LIMIT, "a JSON text of %zu bytes; the longest is %u", len,
                         PLM_JSON_BYTES_MAX);
+    return plm_json_parse_deep(text, len, PLM_JSON_DEPTH_MAX, ret, err);
+}
+
+int plm_json_parse_deep(const char *text, size_t len, unsigned depth_max, struct json_object **ret,
+                        struct plm_error *err)
+{
+    const size_t valid = plm_utf8_valid_prefix(text, len);
     if (valid < len || memchr(text, '\0', len) != NULL)
         return plm_fail(err, PLM_ERR_FORMAT, "JSON: not a text: byte %zu is no UTF-8 or NUL",
                         valid < len ? valid : strlen(text));
-    struct json_tokener *tok = json_tokener_new_ex(PLM_JSON_DEPTH_MAX);
+    struct json_tokener *tok = json_tokener_new_ex((int)depth_max);
     if (tok == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory to read JSON");
     json_tokener_set_flags(tok, JSON_TOKENER_STRICT);

@@ -42,6 +42,11 @@ struct json_object;
 // wrong; NOMEM_HOST.
 int plm_json_parse(const char *text, size_t len, struct json_object **ret, struct plm_error *err);
 
+// The same of up to INT32_MAX bytes, nested depth_max deep. What json-c takes for it is the
+// caller's to charge: foreign texts go through plm_json_tree_parse().
+int plm_json_parse_deep(const char *text, size_t len, unsigned depth_max, struct json_object **ret,
+                        struct plm_error *err);
+
 // Results as of plm_json_parse(), or what leaf returned. Of a name that occurs twice in an object
 // the last value counts.
 int plm_json_walk(const char *text, size_t len, plm_json_leaf *leaf, void *ctx,
