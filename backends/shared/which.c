@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
+
+#include "core/base/text.h"
 
 // ---- pieces ----
 
@@ -124,7 +125,7 @@ static bool contains(const char *name, const char *part)
 {
     const size_t n = strlen(part);
     for (; *name != '\0'; name++) {
-        if (strncasecmp(name, part, n) == 0)
+        if (plm_ascii_same(name, part, n))
             return true;
     }
     return false;
@@ -134,7 +135,7 @@ bool plm_which_matches(const struct plm_which *which, uint32_t index, const char
                        const char *uuid)
 {
     if (which->uuid[0] != '\0')
-        return strcasecmp(uuid, which->uuid) == 0;
+        return plm_ascii_same(uuid, which->uuid, SIZE_MAX);
     if (which->name[0] != '\0')
         return contains(name, which->name);
     return index == which->index;

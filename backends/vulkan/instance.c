@@ -7,6 +7,7 @@
 #include "backends/vulkan/coopmat.h"
 #include "backends/vulkan/impl.h"
 #include "backends/vulkan/shaders.h"
+#include "core/base/text.h"
 
 #define API_VERSION VK_API_VERSION_1_3
 
@@ -127,7 +128,7 @@ static void add_missing(char *missing, size_t cap, const char *fmt, ...)
     }
     va_list args;
     va_start(args, fmt);
-    vsnprintf(missing + used, cap - used, fmt, args);
+    plm_vsnprintf(missing + used, cap - used, fmt, args);
     va_end(args);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 
 bool plm_slice_eq(struct plm_slice a, struct plm_slice b)
@@ -124,11 +125,11 @@ bool plm_buf_printf(struct plm_buf *buf, const char *fmt, ...)
     va_start(ap, fmt);
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = plm_vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
     bool ok = n >= 0 && reserve(buf, (size_t)n);
     if (ok) {
-        vsnprintf(buf->data + buf->len, (size_t)n + 1, fmt, again);
+        plm_vsnprintf(buf->data + buf->len, (size_t)n + 1, fmt, again);
         buf->len += (size_t)n;
     } else {
         buf->failed = true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/log.h"
+#include "core/base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@ void plm_logf(const struct plm_log *log, int level, const char *fmt, ...)
     char line[1024]; // longer lines are cut: a log line is for people
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line, sizeof(line), fmt, ap);
+    plm_vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
     log->write(log->ctx, level, line);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/base/status.h"
+#include "core/base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ int plm_fail(struct plm_error *err, int status, const char *fmt, ...)
     err->limit_bytes = 0;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    plm_vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/engine/impl.h"
 
 #define STR_(x) #x
@@ -83,7 +84,7 @@ int plm_error_set(plim_error *ret, int status, const char *param, const char *fm
         snprintf(ret->param, sizeof(ret->param), "%s", param);
     va_list args;
     va_start(args, fmt);
-    vsnprintf(ret->message, sizeof(ret->message), fmt, args);
+    plm_vsnprintf(ret->message, sizeof(ret->message), fmt, args);
     va_end(args);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/engine/impl.h"
 
 // What the plan depends on. What only decides how much room there is (other processes, cgroups) is
@@ -41,7 +42,7 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_number(key, "host_limit_bytes", (int64_t)o->host_limit_bytes);
     plm_cert_key_number(key, "host_caller_bytes", (int64_t)o->host_caller_bytes);
     plm_cert_key_number(key, "max_total_tokens", (int64_t)o->max_total_tokens);
-    snprintf(text, sizeof(text), "%.9g", o->memory_fraction);
+    plm_snprintf(text, sizeof(text), "%.9g", o->memory_fraction);
     plm_cert_key_text(key, "memory_fraction", text);
     plm_cert_key_number(key, "prefix_cache", o->prefix_cache);
     plm_cert_key_number(key, "reference_kernels", o->reference_kernels);

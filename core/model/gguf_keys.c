@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/model/gguf_impl.h"
 
@@ -276,14 +277,11 @@ static void text_float(double value, bool single, struct plm_buf *out)
 {
     char text[40];
     for (int digits = single ? 6 : 15; digits <= (single ? 9 : 17); digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        double back = strtod(text, NULL);
+        plm_snprintf(text, sizeof(text), "%.*g", digits, value);
+        double back = plm_strtod(text, NULL);
         if (single ? (float)back == (float)value : back == value)
             break;
     }
-    char *comma = strchr(text, ','); // a program that embeds us may have set a locale
-    if (comma != NULL)
-        *comma = '.';
     plm_buf_append_str(out, text);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/model/gguf_impl.h"
 #include "core/model/types.h"
@@ -80,7 +81,7 @@ __attribute__((format(printf, 3, 4))) static int bad(struct parser *p, int statu
     char name[PLM_GGUF_QUOTE_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(detail, sizeof(detail), fmt, ap);
+    plm_vsnprintf(detail, sizeof(detail), fmt, ap);
     va_end(ap);
     unsigned long long at = p->pos, number = p->number;
     if (p->kind == NULL)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
@@ -83,8 +84,8 @@ const char *plm_dry_kind_names(void)
 void plm_dry_caps(const struct plm_dry_kind *kind, uint64_t device_bytes, struct plm_caps *ret)
 {
     *ret = kind->caps;
-    snprintf(ret->name, sizeof(ret->name), "%s, %.1f GiB, not opened", kind->name,
-             (double)device_bytes / (double)GIB);
+    plm_snprintf(ret->name, sizeof(ret->name), "%s, %.1f GiB, not opened", kind->name,
+                 (double)device_bytes / (double)GIB);
     if (ret->max_slab_bytes == 0 || ret->max_slab_bytes > device_bytes)
         ret->max_slab_bytes = device_bytes;
 }

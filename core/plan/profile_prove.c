@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/plan/profile_impl.h"
 #include "kernels/abi.h"
 
@@ -268,7 +269,7 @@ static bool find_knobs(struct plm_loop *l, const struct plm_plan *failed, char *
             n +=
                 snprintf(out + n, cap - (size_t)n, " with --ctx-size %u", ret->in.caps.max_context);
         if (fraction > 0)
-            snprintf(out + n, cap - (size_t)n, "; so does --memory-fraction %.2f", fraction);
+            plm_snprintf(out + n, cap - (size_t)n, "; so does --memory-fraction %.2f", fraction);
         return true;
     }
     if (!find_caps(l, failed, ret))

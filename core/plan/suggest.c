@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/plan/plan.h"
 #include "kernels/abi.h"
 
@@ -201,7 +202,7 @@ static void put(struct text *t, int n)
     t->left -= used;
 }
 
-#define PUT(t, ...) put((t), snprintf((t)->at, (t)->left, __VA_ARGS__))
+#define PUT(t, ...) put((t), plm_snprintf((t)->at, (t)->left, __VA_ARGS__))
 
 static void separator(struct text *t)
 {

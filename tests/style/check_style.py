@@ -57,6 +57,9 @@ NEVER = (
     r"printf|puts|putchar|fprintf|vprintf|perror|abort|exit|_exit|assert|signal|sigaction|setlocale|"
     r"getenv|secure_getenv|setenv|chdir|system"
 )
+# What the C library does by the locale of the program around us; core/base/text.h does it as in C.
+LOCALE = "vsnprintf|strtod|strtof|strtold|atof|sscanf|fscanf|strcasecmp|strncasecmp|is(?:alpha|alnum|upper|lower|space|print|punct)|tolower|toupper"
+FLOAT = r"%[-+ #0]*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?(?:L|l)?[aefgAEFG]"
 # Longer ones are no longer taken in at a glance.
 FILE_LINES = 1200
 FUNCTION_LINES = 70
@@ -122,6 +125,43 @@ def calls(name, text, breaches):
                 breaches.append(f"{name}:{number}: {what} {found.group().rstrip('( ')}()")
 
 
+def call_text(text, at):
+    """From the parenthesis that opens at or behind at to the one that closes it, strings included."""
+    depth, quoted, i = 0, False, text.index("(", at)
+    begin = i
+    while i < len(text):
+        c = text[i]
+        if quoted:
+            i += c == "\\"
+            quoted = c != '"'
+        elif c == '"':
+            quoted = True
+        elif c in "()":
+            depth += 1 if c == "(" else -1
+            if depth == 0:
+                break
+        i += 1
+    return text[begin:i]
+
+
+def locales(name, text, breaches):
+    """Texts for machines have points whatever the locale. The tools leave numbers in the C locale."""
+    if name.startswith("tools/"):
+        for number, line in enumerate(code_lines(text), 1):
+            if re.search(r"(?<!\w)setlocale\s*\(\s*(?!LC_CTYPE)", line):
+                breaches.append(f"{name}:{number}: a tool may set no more of the locale than LC_CTYPE")
+    if not name.startswith(("core/", "backends/")) or name.startswith("core/base/text."):
+        return
+    for number, line in enumerate(code_lines(text), 1):
+        found = re.search(CALL.format(LOCALE), line)
+        if found:
+            breaches.append(f"{name}:{number}: {found.group().rstrip('( ')}() goes by the locale: core/base/text.h")
+    for found in re.finditer(r"(?<!\w)snprintf\s*\(", text):
+        if re.search(FLOAT, call_text(text, found.start()).replace("%%", "")):
+            number = text.count("\n", 0, found.start()) + 1
+            breaches.append(f"{name}:{number}: snprintf() of a float goes by the locale: plm_snprintf()")
+
+
 def functions(name, lines, breaches):
     """A function's braces stand alone in column 0: clang-format puts them there."""
     begin = None
@@ -157,6 +197,7 @@ def main():
                 breaches.append(f"{name}:{number}: unfinished work belongs into an issue")
         includes(name, text, breaches)
         calls(name, text, breaches)
+        locales(name, text, breaches)
         fused(name, text, breaches)
         kernels(name, text, breaches)
     print("\n".join(breaches) or f"{len(files)} files keep the rules")

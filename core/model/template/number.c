@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/model/template/run.h"
 
 enum {
@@ -15,62 +16,27 @@ enum {
     POW_BITS_MAX = 40000,  // size of the result of ** on integers, about 12,000 digits
 };
 
-// The decimal point of the locale in force, which may be several bytes.
-static size_t locale_point(char out[16])
-{
-    char text[24];
-    int n = snprintf(text, sizeof(text), "%.1f", 0.5);
-    if (n < 3 || n > 16) {
-        strcpy(out, ".");
-        return 1;
-    }
-    memcpy(out, text + 1, (size_t)n - 2);
-    out[n - 2] = '\0';
-    return (size_t)n - 2;
-}
-
 size_t plm_tnum_printf(char *out, size_t cap, char conv, bool alt, int precision, double d)
 {
     char fmt[16];
     snprintf(fmt, sizeof(fmt), alt ? "%%#.*%c" : "%%.*%c", conv);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    int n = snprintf(out, cap, fmt, precision, d);
+    int n = plm_snprintf(out, cap, fmt, precision, d);
 #pragma GCC diagnostic pop
-    if (n < 0 || (size_t)n >= cap)
-        return n < 0 ? cap : (size_t)n;
-    char point[16];
-    size_t len = locale_point(point);
-    char *at = strstr(out, point);
-    if (at != NULL && strcmp(point, ".") != 0) {
-        *at = '.';
-        memmove(at + 1, at + len, strlen(at + len) + 1);
-    }
-    return strlen(out);
+    return n < 0 ? cap : (size_t)n;
 }
 
 bool plm_tnum_parse_double(const char *s, size_t n, double *ret)
 {
-    char text[NUMBER_TEXT_MAX + 20];
-    char point[16];
+    char text[NUMBER_TEXT_MAX + 1];
+    char *end;
     if (n == 0 || n > NUMBER_TEXT_MAX)
         return false;
-    size_t len = locale_point(point);
-    size_t used = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (used + len >= sizeof(text))
-            return false;
-        if (s[i] == '.') {
-            memcpy(text + used, point, len);
-            used += len;
-        } else {
-            text[used++] = s[i];
-        }
-    }
-    text[used] = '\0';
-    char *end;
-    double d = strtod(text, &end);
-    if (end != text + used)
+    memcpy(text, s, n);
+    text[n] = '\0';
+    double d = plm_strtod(text, &end);
+    if (end != text + n)
         return false;
     *ret = d;
     return true;
@@ -201,7 +167,7 @@ bool plm_tnum_float_text(struct plm_slice s, double *ret)
     if ((p[0] | 0x20) == 'i' || (p[0] | 0x20) == 'n') {
         static const char *const words[] = {"inf", "infinity", "nan"};
         for (int i = 0; i < 3; i++)
-            if (strcasecmp(p, words[i]) == 0) {
+            if (plm_ascii_same(p, words[i], SIZE_MAX)) {
                 *ret = i == 2 ? NAN : text[0] == '-' ? -INFINITY : INFINITY;
                 return true;
             }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/model/template/run.h"
 
@@ -23,7 +24,7 @@ bool plm_tpl_fail(struct plm_trun *r, const char *fmt, ...)
         return false;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof(what), fmt, ap);
+    plm_vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
     // Text of the conversation may have been cut in the middle of a character.
     what[plm_utf8_valid_prefix(what, strlen(what))] = '\0';

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/model/template/ast.h"
 #include "core/model/template/run.h"
 
@@ -14,7 +15,7 @@ bool plm_tload_fail(struct plm_tload *p, int status, uint32_t line, const char *
         return false;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof(what), fmt, ap);
+    plm_vsnprintf(what, sizeof(what), fmt, ap);
     va_end(ap);
     p->status = plm_fail(p->err, status, "chat template, line %u: %s", (unsigned)line, what);
     return false;
