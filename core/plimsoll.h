@@ -472,7 +472,8 @@ typedef struct plim_event {
     int32_t finish;   /* FINISH, DONE: enum plim_finish */
     int32_t status;   /* DONE: PLIM_OK, or why the request failed */
     int32_t token;    /* TOKEN */
-    const char *text; /* TOKEN, FINISH: valid UTF-8; stop strings are cut off */
+    const char *text; /* TOKEN, FINISH: valid UTF-8; stop strings are cut off, and so is a
+                         character whose last bytes never came */
     size_t text_len;
     float logprob; /* TOKEN with logprobs: the model's own, before bias, penalties, temperature */
     uint32_t n_top;

@@ -15,8 +15,8 @@ int plm_vsnprintf(char *out, size_t cap, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 int plm_snprintf(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 double plm_strtod(const char *text, char **ret_end);
-// Whether both are the same, in their first n bytes where they are longer, but for the case of ASCII
-// letters.
+// Whether both are the same, in their first n bytes where they are longer, but for the case of
+// ASCII letters.
 bool plm_ascii_same(const char *a, const char *b, size_t n);
 
 #endif

@@ -73,19 +73,12 @@ static void finish_choice(struct plim_engine *engine, struct plm_choice *choice,
         plm_step_end_request(engine, request, (enum plim_finish)request->finish, PLIM_OK, NULL);
 }
 
-// The rest of the text at the end of a choice: what was held back and half a character.
+// What was held back because it might have become a stop string. A character that is not whole is
+// no text and ends with the choice; its tokens were delivered and count.
 static void finish_with_rest(struct plim_engine *engine, struct plm_choice *choice,
                              enum plim_finish finish)
 {
-    struct plm_buf *rest = &engine->text;
-    plm_buf_clear(rest);
-    plm_buf_append(rest, choice->held.data, choice->held.len);
-    plm_detok_flush(&choice->detok, rest);
-    if (rest->failed) {
-        fail_memory(engine, choice->request);
-        return;
-    }
-    finish_choice(engine, choice, finish, (struct plm_slice){rest->data, rest->len});
+    finish_choice(engine, choice, finish, (struct plm_slice){choice->held.data, choice->held.len});
 }
 
 // ---- tokens ----

@@ -91,7 +91,8 @@ void plm_detok_init(struct plm_detok *detok, const struct plm_tokenizer *tokeniz
                     bool skip_control, bool at_start);
 // Appends the text that id completes (maybe nothing).
 void plm_detok_push(struct plm_detok *detok, int32_t id, struct plm_buf *out);
-// Appends U+FFFD for what is still held.
+// Appends U+FFFD for what is still held: for whoever must not lose that there was something. An
+// answer ends before it.
 void plm_detok_flush(struct plm_detok *detok, struct plm_buf *out);
 
 #endif

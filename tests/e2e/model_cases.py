@@ -158,6 +158,36 @@ def a_thousand_requests_allocate_nothing():
 
 
 @case
+def a_text_ends_before_half_a_character():
+    """Prompts that SmolLM2 goes on with emoji, Japanese and Tamil, whose characters it spells in several tokens."""
+    cuts = 0
+    with start() as server:
+        for prompt in "\U0001F44B" * 10, "\u65e5\u672c\u8a9e" * 5, "\u0bb5\u0ba3\u0b95\u0bcd\u0b95\u0bae\u0bcd " * 6:
+            whole = complete(server, prompt, max_tokens=24, ignore_eos=True)[1]["choices"][0]["text"]
+            for n in range(1, 13):
+                fields = {"prompt": prompt, "max_tokens": n, "temperature": 0, "ignore_eos": True, "logprobs": 1}
+                _, answer = server.post("/v1/completions", fields)
+                choice = answer["choices"][0]
+                text = choice["text"]
+                check(not REAL or "\ufffd" not in text and whole.startswith(text), f"{n}: {text!r} of {whole!r}")
+                same(answer["usage"]["completion_tokens"], n)
+                same(len(choice["logprobs"]["tokens"]), n)
+                stream = server.stream("/v1/completions", {**fields, "stream": True})
+                same(stream.head(), 200)
+                same(stream.text()[0], text)
+                cuts += len(text) < len(whole)
+    print(f"  {cuts} cuts, each before half a character and the same as a stream")
+    # The prompt that echo repeats is cut, too: byte tokens of the first half of a character.
+    with start() as server:
+        ids = server.post("/tokenize", {"content": "\U0001F44B", "add_special": False})[1]["tokens"]
+        if REAL:
+            check(len(ids) > 1, ids)
+            _, answer = server.post("/v1/completions", {"prompt": ids[:1], "echo": True, "max_tokens": 1,
+                                                        "logit_bias": {str(ids[0]): 100}})
+            same(answer["choices"][0]["text"], "")
+
+
+@case
 def beyond_the_context_is_400_with_both_counts():
     with start() as server:
         status, a = complete(server, "word " * 2000)

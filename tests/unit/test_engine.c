@@ -337,6 +337,57 @@ START_TEST(stop_strings_are_cut_off)
 }
 END_TEST
 
+// The id of the token that is this one byte.
+static int32_t token_of_byte(plim_engine *engine, char byte)
+{
+    plim_model_info info;
+    plim_engine_model(engine, &info);
+    for (int32_t id = 0; id < (int32_t)info.n_vocab; id++) {
+        char bytes[8];
+        size_t need = 0;
+        if (plim_token_bytes(engine, id, bytes, sizeof(bytes), &need) == PLIM_OK && need == 1 &&
+            bytes[0] == byte)
+            return id;
+    }
+    ck_abort_msg("no token is the byte %02x", (unsigned char)byte);
+    return -1;
+}
+
+// However an answer ends, half a character at its end is no text; its tokens are there and count.
+START_TEST(a_text_ends_before_half_a_character)
+{
+    plim_engine_opts o;
+    plim_request_opts q;
+    struct answer got;
+    base_opts(&o, models[0]);
+    plim_engine *engine = create(&o);
+    // Of three lead bytes in a row, two can not go on, and the third might.
+    const plim_logit_bias lead = {token_of_byte(engine, '\xE4'), 100};
+    const plim_text stop = {"\xEF\xBF\xBDz", 4};
+    for (uint32_t n = 1; n <= 3; n++) {
+        for (int with_stop = 0; with_stop < 2; with_stop++) {
+            prompt_opts(&q, 50);
+            q.logit_bias = &lead;
+            q.n_logit_bias = 1;
+            q.max_tokens = n;
+            q.n = 2;
+            q.stop = &stop;
+            q.n_stop = (size_t)with_stop;
+            plim_request *request = submit(engine, &q);
+            run_until_done(engine, request, 1, &got);
+            ck_assert_int_eq(got.status, PLIM_OK);
+            ck_assert_int_eq(got.finish, PLIM_FINISH_LENGTH);
+            ck_assert_uint_eq(got.n, n);
+            ck_assert_int_eq(got.token[n - 1], lead.token);
+            ck_assert_uint_eq(got.text_len, 3 * (n - 1));
+            ck_assert_mem_eq(got.text, "\xEF\xBF\xBD\xEF\xBF\xBD", got.text_len);
+            plim_request_free(request);
+        }
+    }
+    plim_engine_free(engine);
+}
+END_TEST
+
 START_TEST(generation_ends_where_it_should)
 {
     plim_engine_opts o;
@@ -983,6 +1034,7 @@ int main(void)
     tcase_add_loop_test(tc, preemption_does_not_show, 0, 3);
     tcase_add_loop_test(tc, choices_are_what_they_would_be_alone, 0, 3);
     tcase_add_test(tc, stop_strings_are_cut_off);
+    tcase_add_test(tc, a_text_ends_before_half_a_character);
     tcase_add_test(tc, generation_ends_where_it_should);
     tcase_add_test(tc, bad_requests_are_refused_by_name);
     tcase_add_test(tc, the_queue_is_bounded);

@@ -118,6 +118,27 @@ size_t plm_utf8_len(const char *s, size_t n)
     return len;
 }
 
+bool plm_utf8_is_cut(const char *s, size_t n)
+{
+    // The lead byte stands at most three bytes before the end; whatever completes a character will
+    // do.
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const unsigned char lead = (unsigned char)s[n - back];
+        if ((lead & 0xC0) == 0x80)
+            continue;
+        static const char fill[] = {'\x80', '\x90', '\xA0'};
+        for (size_t i = 0; i < sizeof(fill); i++) {
+            char whole[4];
+            memset(whole, fill[i], sizeof(whole));
+            memcpy(whole, s + n - back, back);
+            if (plm_utf8_len(whole, sizeof(whole)) > back)
+                return true;
+        }
+        return false;
+    }
+    return false;
+}
+
 static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c != '"' && c != '\\' && c < 0x7F;

@@ -39,5 +39,7 @@ void plm_out_number(struct plm_out *out, double value);
 
 // Length of the valid UTF-8 character at s (n > 0 bytes are there), or 0.
 size_t plm_utf8_len(const char *s, size_t n);
+// Whether the n bytes at s end inside a character.
+bool plm_utf8_is_cut(const char *s, size_t n);
 
 #endif

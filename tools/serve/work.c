@@ -33,7 +33,26 @@ static void engine_error_beside(struct plm_call *call, int status, const plim_er
 
 // ---- generation ----
 
-// The text that echo puts before the answer.
+#define REPLACEMENT "\xEF\xBF\xBD" // U+FFFD
+
+// Whether the bytes of the ids end inside a character. Three tokens with text hold what there may
+// be of it; those without any are passed over.
+static bool ends_inside_a_character(const plim_engine *engine, const int32_t *ids, size_t n)
+{
+    char tail[4];
+    size_t used = 0; // of tail, from its end
+    while (n-- > 0 && used < 3) {
+        char bytes[512];
+        size_t len = 0;
+        plim_token_bytes(engine, ids[n], bytes, sizeof(bytes), &len);
+        len = len < sizeof(bytes) ? len : sizeof(bytes);
+        while (len > 0 && used < sizeof(tail))
+            tail[sizeof(tail) - ++used] = bytes[--len];
+    }
+    return plm_utf8_is_cut(tail + sizeof(tail) - used, used);
+}
+
+// The text that echo puts before the answer. Where it ends inside a character, it ends before it.
 static bool make_echo(struct plm_call *call)
 {
     const plim_request_opts *o = &call->parsed.opts;
@@ -51,7 +70,11 @@ static bool make_echo(struct plm_call *call)
                 engine_error(call, status, &error);
                 return false;
             }
+            const size_t cut = strlen(REPLACEMENT);
             call->echo.len = need;
+            if (ends_inside_a_character(call->srv->engine, o->tokens, o->n_tokens) && need >= cut &&
+                memcmp(call->echo.data + need - cut, REPLACEMENT, cut) == 0)
+                call->echo.len -= cut;
         }
     }
     if (call->echo.failed)
