@@ -13,13 +13,25 @@
  * must not block and must not call back into the library. The engine runs its own thread unless
  * manual_step is set. fork() after plim_engine_create() is not supported.
  *
- * Structs that the caller fills begin with struct_size; plim_x_opts_init() sets it and the
- * defaults, and the library reads only the bytes it was given. In them zero is a value like any
- * other: to get a default, leave what _init wrote.
+ * Sizes: a program and the library may be of different versions, so structs grow at their end only,
+ * and whoever owns the memory says how much of it there is. Structs that the caller owns begin with
+ * struct_size, the caller's own sizeof: PLIM_INIT(plim_event) initialises one with it and zeros,
+ * plim_x_opts_init() sets it and the defaults (in options zero is a value like any other: to get a
+ * default, leave what _init wrote). The library reads and writes no byte beyond it; what is newer
+ * than the library stays as it is, and newer options that are not zero are refused (UNSUPPORTED). A
+ * struct_size that does not even cover a first field (below 8, or above PLIM_STRUCT_MAX, which no
+ * struct comes near) is a slip: INVALID, and nothing was written or done; a plim_error has a rule
+ * of its own. Arrays take the size of their elements. Numbers of elements in a struct never change.
+ * plim_text, plim_logit_bias, plim_logprob, plim_metric and plim_histogram are final. What the
+ * library hands out by pointer (plim_progress, plim_event.error) may be longer than a program
+ * knows.
  *
  * Results: PLIM_OK or a negative plim_status. Where a function takes a plim_error it may be NULL;
- * it is filled on failure only. Refusals for memory are ordinary results. The library does not
- * abort, exit, print, read the environment, change the locale or install signal handlers.
+ * it is filled on failure only, and always with a sentence. A pointer that is NULL where it is not
+ * said that it may be is INVALID with error.param naming the argument, or no effect where there is
+ * no result; results (*ret) stay as they are on failure, but for those that create: NULL.
+ * Refusals for memory are ordinary results. The library does not abort, exit, print, read the
+ * environment, change the locale or install signal handlers.
  *
  * Host memory comes from malloc, within a budget. When an engine becomes idle after it freed some
  * MiB, or freed many while requests run, it asks glibc to give free pages back (malloc_trim, for
@@ -54,6 +66,11 @@ extern "C" {
 #define PLIM_VERSION_MAJOR 0
 #define PLIM_VERSION_MINOR 1
 #define PLIM_VERSION_PATCH 0
+/* Of the header; plim_version_number() is that of the library. They compare as numbers. */
+#define PLIM_VERSION_NUMBER                                                                        \
+    (PLIM_VERSION_MAJOR * 1000000 + PLIM_VERSION_MINOR * 1000 + PLIM_VERSION_PATCH)
+
+#define PLIM_STRUCT_MAX 65536 /* bytes: no struct_size is larger */
 
 enum plim_status {
     PLIM_OK = 0,
@@ -79,9 +96,27 @@ enum plim_status {
     PLIM_ERR_INTERNAL = -20      /* a defect of ours */
 };
 
+/* An initialiser: plim_event event = PLIM_INIT(plim_event); its struct_size, all else zero. */
+#ifdef __cplusplus
+#define PLIM_INIT(type) plim_sized<type>()
+#else
+#define PLIM_INIT(type)                                                                            \
+    {                                                                                              \
+        .struct_size = sizeof(type)                                                                \
+    }
+#endif
+
+/* Initialise it with PLIM_INIT(plim_error). A struct_size of 0, as in a plim_error that was only
+ * zeroed, stands for the fields up to message, which every version has; numbers are not told then.
+ * From 1 to 7: nothing is written, the result is the same. */
 typedef struct plim_error {
+    uint32_t struct_size;
     int32_t status;
-    int32_t retry_after_s;       /* NOMEM_NOW, QUEUE_FULL: forecast, at least 1; else 0 */
+    char term[32];         /* refusals: the binding term ("kv", "host", "context", "queue") */
+    char param[64];        /* INVALID: the argument or field ("messages[2].role") */
+    char message[512];     /* one sentence for people */
+    int32_t retry_after_s; /* NOMEM_NOW, QUEUE_FULL: forecast, at least 1; else 0 */
+    int32_t reserved;
     int64_t needed_bytes;        /* refusals: what the request needs */
     int64_t limit_bytes;         /* refusals: what there is */
     int64_t alone_bytes;         /* NOMEM_HOST: of it, what an idle engine would need; else 0 */
@@ -90,9 +125,6 @@ typedef struct plim_error {
     int64_t offer_prompt_tokens; /* refusals: what would be admitted now; 0: nothing */
     int64_t offer_max_tokens;
     int64_t offer_n;
-    char term[32];     /* refusals: the binding term ("kv", "host", "context", "queue") */
-    char param[64];    /* INVALID: the field ("temperature", "messages[2].role") */
-    char message[512]; /* one sentence for people */
 } plim_error;
 
 typedef struct plim_engine plim_engine;
@@ -101,8 +133,9 @@ typedef struct plim_plan plim_plan;
 
 /* Constant text of a status; never NULL. */
 PLIM_API const char *plim_strstatus(int status);
-/* "0.1.0"; and the backends and compiler of this build. */
+/* "0.1.0", the same as a number, and the backends and compiler of this build. */
 PLIM_API const char *plim_version(void);
+PLIM_API uint32_t plim_version_number(void); /* see PLIM_VERSION_NUMBER */
 PLIM_API const char *plim_build_info(void);
 
 enum plim_log_level { PLIM_LOG_ERROR, PLIM_LOG_WARN, PLIM_LOG_INFO, PLIM_LOG_DEBUG };
@@ -123,8 +156,12 @@ typedef struct plim_device_info {
 } plim_device_info;
 
 /* Stores at most cap devices (out may be NULL when cap is 0), and in *n the number there are.
- * NOMEM_HOST or OK. */
-PLIM_API int plim_device_list(plim_device_info *out, size_t cap, size_t *n);
+ * element_bytes is the caller's sizeof(plim_device_info), as the macro passes it: so far the
+ * elements are apart, and what is newer than the library is zero in them. INVALID, NOMEM_HOST. */
+PLIM_API int plim_device_list_sized(plim_device_info *out, size_t element_bytes, size_t cap,
+                                    size_t *n);
+#define plim_device_list(out, cap, n)                                                              \
+    plim_device_list_sized((out), sizeof(plim_device_info), (cap), (n))
 /* What this machine lacks for backends of this build to offer a device, or a device of theirs to be
  * used: a line each, for people; no text where nothing is missing. OK, LIMIT or NOMEM_HOST. */
 PLIM_API int plim_device_missing(char *out, size_t cap, size_t *need);
@@ -192,8 +229,10 @@ enum plim_neighbours {
     PLIM_NEIGHBOURS_YIELD /* give KV blocks back, down to the floor; take them again later */
 };
 
-/* Sets struct_size and the defaults. */
-PLIM_API void plim_engine_opts_init(plim_engine_opts *opts);
+/* Sets struct_size and the defaults, within the caller's sizeof(plim_engine_opts), which the macro
+ * passes. No effect with NULL or a size outside 8 to PLIM_STRUCT_MAX. */
+PLIM_API void plim_engine_opts_init_sized(plim_engine_opts *opts, size_t opts_bytes);
+#define plim_engine_opts_init(opts) plim_engine_opts_init_sized((opts), sizeof(plim_engine_opts))
 
 /* Loads the model, stresses it, sizes and proves the KV cache, seals. Blocks until READY; *ret is
  * the caller's then. On failure nothing is left behind and err names what to change (each suggested
@@ -235,12 +274,13 @@ PLIM_API int plim_engine_certificate(const plim_engine *engine, char *out, size_
 PLIM_API int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need);
 
 typedef struct plim_model_info {
+    uint32_t struct_size; /* set by the caller: PLIM_INIT(plim_model_info) */
+    uint32_t n_vocab;
     char name[128]; /* general.name, or the file's */
     char arch[32];
     char type[32]; /* most frequent weight type */
     uint64_t n_params;
     uint64_t file_bytes;
-    uint32_t n_vocab;
     uint32_t n_embd;
     uint32_t n_layer;
     uint32_t n_ctx_train;
@@ -251,8 +291,8 @@ typedef struct plim_model_info {
     int32_t eos;
 } plim_model_info;
 
-/* Fills all of *ret; the same for the life of the engine. */
-PLIM_API void plim_engine_model(const plim_engine *engine, plim_model_info *ret);
+/* The same for the life of the engine. OK or INVALID. */
+PLIM_API int plim_engine_model(const plim_engine *engine, plim_model_info *ret);
 
 /* ---- plan and memory ---- */
 
@@ -297,7 +337,7 @@ PLIM_API void plim_engine_host_discharge(plim_engine *engine, int64_t bytes);
 #define PLIM_HISTOGRAM_BUCKETS 16
 
 /* Counts per bucket (not cumulative; the last one is beyond the largest bound), their bounds in
- * seconds, and the sum. */
+ * seconds, and the sum. Final: other buckets would be another struct. */
 typedef struct plim_histogram {
     double bound_s[PLIM_HISTOGRAM_BUCKETS];
     uint64_t count[PLIM_HISTOGRAM_BUCKETS + 1];
@@ -309,13 +349,13 @@ enum plim_finish {
     PLIM_FINISH_STOP,   /* end-of-generation token or stop string */
     PLIM_FINISH_LENGTH, /* max_tokens or the context */
     PLIM_FINISH_CANCELLED,
-    PLIM_FINISH_ERROR,
-    PLIM_FINISH_REASONS
+    PLIM_FINISH_ERROR
 };
 
-/* A snapshot; reading it never waits for the engine's thread. */
+/* A snapshot; reading it never waits for the engine's thread. There is one field per finish reason
+ * and per class of memory, not an array of each: more of them come at the end. */
 typedef struct plim_metrics {
-    uint32_t struct_size; /* set by the caller: sizeof(plim_metrics) */
+    uint32_t struct_size; /* set by the caller: PLIM_INIT(plim_metrics) */
     /* In sequences: a request of n choices counts n once it began, as its choices run alone. */
     uint32_t running; /* with blocks */
     uint32_t waiting; /* requests in the queue, and sequences that wait after their request began */
@@ -323,13 +363,15 @@ typedef struct plim_metrics {
     double kv_usage;    /* blocks of running requests / all; cached blocks do not count */
     uint64_t blocks_total, blocks_used, blocks_cached, blocks_free;
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
-    uint64_t prefix_queries, prefix_hits; /* in tokens */
-    uint64_t finished[PLIM_FINISH_REASONS];
+    uint64_t prefix_queries, prefix_hits;                                        /* in tokens */
+    uint64_t finished_stop, finished_length, finished_cancelled, finished_error; /* requests */
     uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
     uint64_t preemptions, steps;
     uint64_t allocations_in_step, resizes, audit_excess;
     int64_t last_step_age_ns; /* since a step completed while there is work; 0 when idle */
-    int64_t memory_bytes[9];  /* weights kv state workspace encoder graph staging ballast other */
+    /* What the engine holds on the device, by class. */
+    int64_t weights_bytes, kv_bytes, state_bytes, workspace_bytes, encoder_bytes, graph_bytes;
+    int64_t staging_bytes, ballast_bytes, other_bytes;
     int64_t limit_bytes, used_bytes, high_water_bytes, margin_bytes; /* high water of serving */
     int64_t host_used_bytes, host_limit_bytes;
     bool ready; /* false while a lost device is being reopened, and once it is lost for good */
@@ -357,7 +399,20 @@ typedef struct plim_metrics {
     bool slow;                        /* they do: memory may have been pushed out of the device */
 } plim_metrics;
 
-PLIM_API void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret);
+PLIM_API int plim_engine_metrics(const plim_engine *engine, plim_metrics *ret); /* OK, INVALID */
+
+/* The same by name and value, for programs that are not C or that meet several versions: names are
+ * those of the fields of plim_metrics, and of a histogram x x_count and x_sum_s. A name keeps its
+ * meaning for good; more come at the end. Text lives as long as the library. */
+typedef struct plim_metric {
+    const char *name;
+    double value;
+} plim_metric;
+
+/* Stores at most cap of one snapshot (out may be NULL when cap is 0), and in *n the number there
+ * are. OK, LIMIT when there are more than cap, INVALID. */
+PLIM_API int plim_engine_metric_list(const plim_engine *engine, plim_metric *out, size_t cap,
+                                     size_t *n);
 
 /* ---- text and tokens ---- */
 
@@ -434,8 +489,9 @@ typedef struct plim_request_opts {
 #define PLIM_STOP_MAX         16
 #define PLIM_TOP_LOGPROBS_MAX 20
 
-/* Sets struct_size and the defaults. */
-PLIM_API void plim_request_opts_init(plim_request_opts *opts);
+/* As plim_engine_opts_init(). */
+PLIM_API void plim_request_opts_init_sized(plim_request_opts *opts, size_t opts_bytes);
+#define plim_request_opts_init(opts) plim_request_opts_init_sized((opts), sizeof(plim_request_opts))
 
 /* Validates, renders and tokenizes on the calling thread, judges whether the request can ever fit,
  * and queues it. Everything that the options point to is copied (but user). *ret is the caller's,
@@ -466,7 +522,7 @@ typedef struct plim_logprob {
 
 /* Pointers are valid until the next call of plim_request_next() or _free() on this request. */
 typedef struct plim_event {
-    uint32_t struct_size; /* set by the caller: sizeof(plim_event) */
+    uint32_t struct_size; /* set by the caller: PLIM_INIT(plim_event) */
     int32_t type;         /* enum plim_event_type */
     uint32_t choice;
     int32_t finish;   /* FINISH, DONE: enum plim_finish */
@@ -489,7 +545,7 @@ typedef struct plim_event {
 } plim_event;
 
 /* Takes the next event. timeout_ms 0: does not block; -1: no limit. TIMEOUT: none yet. After DONE:
- * CLOSED. */
+ * CLOSED. INVALID takes none: the next call gets it. */
 PLIM_API int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *event);
 
 /* ---- files ---- */
@@ -500,6 +556,13 @@ PLIM_API int plim_inspect(const char *path, bool json, char *out, size_t cap, si
                           plim_error *err);
 
 #ifdef __cplusplus
+}
+
+template <typename T> inline T plim_sized()
+{
+    T sized = T();
+    sized.struct_size = sizeof(T);
+    return sized;
 }
 #endif
 

@@ -34,7 +34,7 @@ static int collect(plim_request *request, const char *device, struct answer *ret
 
 static int answer(const char *model, const char *device, struct answer *ret)
 {
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine *engine;
     plim_engine_opts opts;
     plim_engine_opts_init(&opts);

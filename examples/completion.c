@@ -18,7 +18,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s MODEL PROMPT\n", argv[0]);
         return 2;
     }
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine_opts opts;
     plim_engine_opts_init(&opts);
     opts.model_path = argv[1];

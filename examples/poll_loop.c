@@ -46,7 +46,7 @@ static bool drain(plim_request *request)
 
 static bool submit(plim_engine *engine, struct answer *answer)
 {
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_request_opts ask;
     plim_request_opts_init(&ask);
     ask.prompt = answer->prompt;
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s MODEL PROMPT...\n", argv[0]);
         return 2;
     }
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine_opts opts;
     plim_engine_opts_init(&opts);
     opts.model_path = argv[1];

@@ -313,12 +313,13 @@ static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_b
     const uint32_t longest = set_sizes(opts, cases, n);
     struct plm_bench state = {.random = 1, .batch_max_tokens = opts->batch_max_tokens};
     struct start start;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     int r = create(&state, opts, &start, &err);
     if (r != PLIM_OK) {
         plm_term_error("bench", r, &err);
         return 1;
     }
+    state.model = (plim_model_info)PLIM_INIT(plim_model_info);
     plim_engine_model(state.engine, &state.model);
     state.tokens = calloc(longest, sizeof(*state.tokens));
     r = state.tokens != NULL ? PLIM_OK : PLIM_ERR_NOMEM_HOST;
@@ -343,7 +344,7 @@ static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_b
 static int explain(const plim_engine_opts *opts, const struct flags *flags)
 {
     const double bytes_per_second = flags->gb_per_s * 1e9;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     char *text = NULL;
     int r = plim_explain(opts, bytes_per_second, flags->json, NULL, 0, &need, &err);

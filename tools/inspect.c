@@ -22,7 +22,7 @@ static const struct plm_opt table[] = {
 
 static int inspect(const char *path, bool json)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     int r = plim_inspect(path, json, NULL, 0, &need, &err);
     char *text = NULL;

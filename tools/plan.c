@@ -86,7 +86,7 @@ static bool is_dry(const char *device)
 
 static int make(struct plm_engine_flags *engine_flags, const struct flags *flags)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_plan *plan = NULL;
     plm_term_attach(&engine_flags->opts, engine_flags->verbose);
     int r = flags->device_memory > 0
@@ -113,7 +113,7 @@ struct text {
 
 static bool show_diff(const struct text *a, const struct text *b)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     char *out = NULL;
     int r = plim_plan_diff(a->data, a->len, b->data, b->len, NULL, 0, &need, &err);

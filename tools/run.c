@@ -191,7 +191,7 @@ static int chat(struct plm_run *run)
 
 static void print_banner(const struct plm_run *run)
 {
-    plim_model_info model;
+    plim_model_info model = PLIM_INIT(plim_model_info);
     plim_engine_model(run->engine, &model);
     fprintf(stderr, "%s (%s, %s), %u tokens of context. /help lists the commands.\n", model.name,
             model.arch, model.type, model.n_ctx);
@@ -228,7 +228,7 @@ static bool read_texts(const struct plm_run_flags *flags, char **ret_prompt, cha
 static int converse(struct plm_run *run, const char *prompt, const char *system)
 {
     const struct plm_run_flags *flags = run->flags;
-    plim_model_info model;
+    plim_model_info model = PLIM_INIT(plim_model_info);
     plim_engine_model(run->engine, &model);
     bool raw = flags->raw;
     if (!raw && !model.has_chat_template) {
@@ -261,7 +261,7 @@ static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_
     char *prompt = NULL, *system = NULL;
     int status = 1;
     struct plm_run run = {.flags = flags};
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plm_term_attach(&engine_flags->opts, engine_flags->verbose);
     if (read_texts(flags, &prompt, &system)) {
         plm_plan_cache_load(cache, &engine_flags->opts);

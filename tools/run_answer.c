@@ -175,7 +175,7 @@ enum plm_answer plm_run_answer(struct plm_run *run, const char *prompt, size_t p
     plim_request_opts ask;
     fill(run, prompt, prompt_len, stop, &ask);
     plm_run_interrupted = 0;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_request *request;
     int r = plim_request_submit(run->engine, &ask, &request, &err);
     if (r != PLIM_OK) {
@@ -185,7 +185,7 @@ enum plm_answer plm_run_answer(struct plm_run *run, const char *prompt, size_t p
         return PLM_ANSWER_REFUSED;
     }
     struct answer answer = {0};
-    plim_event done = {0};
+    plim_event done = PLIM_INIT(plim_event);
     r = follow(run, request, &answer, &done);
     enum plm_answer result = conclude(run, r, &answer, &done);
     plim_request_free(request);

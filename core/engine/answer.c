@@ -2,6 +2,7 @@
 // How the public API answers: codes, errors, version, and texts into a caller's buffer. The ground
 // floor of this folder: it calls nothing else of it.
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,13 +74,94 @@ const char *plim_build_info(void)
 #endif
 }
 
+uint32_t plim_version_number(void)
+{
+    return PLIM_VERSION_NUMBER;
+}
+
+// ---- structs whose size the caller knows ----
+
+// Of every struct that begins with its size: it and one field beside it.
+#define STRUCT_BYTES_MIN 8u
+
+bool plm_struct_sized(size_t bytes)
+{
+    return bytes >= STRUCT_BYTES_MIN && bytes <= PLIM_STRUCT_MAX;
+}
+
+int plm_struct_out(void *ret, const void *full, size_t full_bytes)
+{
+    uint32_t size;
+    memcpy(&size, ret, sizeof(size));
+    if (!plm_struct_sized(size))
+        return PLIM_ERR_INVALID;
+    const size_t n = size < full_bytes ? size : full_bytes;
+    memcpy((char *)ret + sizeof(size), (const char *)full + sizeof(size), n - sizeof(size));
+    return PLIM_OK;
+}
+
+void plm_struct_init(void *ret, size_t ret_bytes, const void *full, size_t full_bytes)
+{
+    const uint32_t size = (uint32_t)ret_bytes;
+    if (ret == NULL || !plm_struct_sized(ret_bytes))
+        return;
+    const size_t n = ret_bytes < full_bytes ? ret_bytes : full_bytes;
+    memset(ret, 0, ret_bytes);
+    memcpy(ret, full, n);
+    memcpy(ret, &size, sizeof(size));
+}
+
+int plm_struct_in(void *ret, size_t full_bytes, const void *opts, const char *init, plim_error *err)
+{
+    uint32_t size;
+    if (opts == NULL)
+        return plm_error_set(err, PLIM_ERR_INVALID, "opts", "there are no options");
+    memcpy(&size, opts, sizeof(size));
+    if (!plm_struct_sized(size))
+        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
+                             "options were not initialised: call %s()", init);
+    for (size_t i = full_bytes; i < size; i++) {
+        if (((const char *)opts)[i] != 0)
+            return plm_error_set(err, PLIM_ERR_UNSUPPORTED, "struct_size",
+                                 "an option is set that is newer than this library (%s): byte %zu",
+                                 plim_version(), i);
+    }
+    memcpy((char *)ret + sizeof(size), (const char *)opts + sizeof(size),
+           (size < full_bytes ? size : full_bytes) - sizeof(size));
+    return PLIM_OK;
+}
+
 // ---- errors ----
+
+// Of a plim_error whose size is not told, what every version has.
+#define ERROR_BYTES offsetof(plim_error, retry_after_s)
+_Static_assert(ERROR_BYTES == 616, "programs rely on it");
+
+int plm_error_give(plim_error *ret, int status, plim_error *error)
+{
+    if (ret == NULL || status == PLIM_OK)
+        return status;
+    if (error->status != status)
+        plm_error_set(error, status, NULL, "%s", plm_strstatus(status));
+    size_t n = ret->struct_size == 0 ? ERROR_BYTES : ret->struct_size;
+    if (!plm_struct_sized(n))
+        return status;
+    n = n < sizeof(*error) ? n : sizeof(*error);
+    memcpy((char *)ret + sizeof(ret->struct_size), (char *)error + sizeof(ret->struct_size),
+           n - sizeof(ret->struct_size));
+    return status;
+}
+
+int plm_error_null(plim_error *ret, const char *param)
+{
+    return plm_error_set(ret, PLIM_ERR_INVALID, param, "%s must not be NULL", param);
+}
 
 int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
 {
     if (ret == NULL)
         return status;
-    *ret = (plim_error){.status = status};
+    *ret = (plim_error){.struct_size = sizeof(*ret), .status = status};
     if (param != NULL)
         snprintf(ret->param, sizeof(ret->param), "%s", param);
     va_list args;
@@ -129,8 +211,15 @@ int plm_error_host(const plim_engine *engine, int status, const struct plm_host_
 
 // ---- texts ----
 
+int plm_text_place(const char *out, size_t cap, plim_error *err)
+{
+    return out == NULL && cap > 0 ? plm_error_null(err, "out") : PLIM_OK;
+}
+
 int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need)
 {
+    if (out == NULL && cap > 0)
+        return PLIM_ERR_INVALID;
     if (need != NULL)
         *need = len;
     size_t n = len < cap ? len : cap;

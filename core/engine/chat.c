@@ -219,12 +219,14 @@ int plm_text_render(const struct plm_core *core, const char *json, size_t len,
     return r;
 }
 
-int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
-                     size_t cap, size_t *need, plim_error *err)
+static int chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
+                       size_t cap, size_t *need, plim_error *err)
 {
     struct plm_render render;
     if (engine == NULL || chat_json == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "messages", "there is no chat");
+        return plm_error_null(err, engine == NULL ? "engine" : "chat_json");
+    if (plm_text_place(out, cap, err) != PLIM_OK)
+        return PLIM_ERR_INVALID;
     struct plm_host_meter meter;
     plm_host_meter_start(engine->core->host, &meter);
     int r = plm_text_render(engine->core, chat_json, len, &render, err);
@@ -237,4 +239,11 @@ int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t le
                       cap);
     plm_render_finish(&render);
     return r;
+}
+
+int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
+                     size_t cap, size_t *need, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    return plm_error_give(err, chat_render(engine, chat_json, len, out, cap, need, &error), &error);
 }

@@ -36,11 +36,28 @@
 int plm_error_out(plim_error *ret, int status, const struct plm_error *err);
 int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+// Argument `param` is NULL and must not be: INVALID, said.
+int plm_error_null(plim_error *ret, const char *param);
+// Gives what a call made of a failure to its caller, whose plim_error may be NULL, or of another
+// version, and need not be initialised but for its size; `error` is of this one. Every failure gets
+// a sentence. Returns status; OK: nothing is written.
+int plm_error_give(plim_error *ret, int status, plim_error *error);
+// Structs of the public API that begin with struct_size, whose caller may be of another version:
+// whether a size can be one; fills what the caller's has room for, but its struct_size (INVALID: it
+// has no size); sets it up with its size, then what `full` says of it; and copies options over the
+// defaults in *ret (INVALID, or UNSUPPORTED for newer ones that are set). init: who sets them up.
+bool plm_struct_sized(size_t bytes);
+int plm_struct_out(void *ret, const void *full, size_t full_bytes);
+void plm_struct_init(void *ret, size_t ret_bytes, const void *full, size_t full_bytes);
+int plm_struct_in(void *ret, size_t full_bytes, const void *opts, const char *init,
+                  plim_error *err);
 // What is said where a task of the calling thread ends with `status`, which is returned if it is
 // not NOMEM_HOST: NOMEM_NEVER if the task and `extra_bytes` that its caller holds do not fit on an
 // idle engine either. Stops the meter.
 int plm_error_host(const struct plim_engine *engine, int status, const struct plm_host_meter *meter,
                    uint64_t extra_bytes, plim_error *err);
+// Whether there is a buffer where one is announced.
+int plm_text_place(const char *out, size_t cap, plim_error *err);
 // Writes to a caller's buffer by the rule of plimsoll.h.
 int plm_text_out(const char *text, size_t len, char *out, size_t cap, size_t *need);
 // The same with what was written to buf, which it finishes.

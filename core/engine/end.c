@@ -66,10 +66,13 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
     request->status = status;
     if (error != NULL)
         request->error = *error;
+    else if (status != PLIM_OK) // every failure says why
+        plm_error_set(&request->error, status, NULL, "the request ended: %s",
+                      plm_strstatus(status));
     request->queue_s = plm_seconds(request->submit_ns, request->began ? request->admitted_ns : now);
     request->prefill_s = plm_seconds(request->admitted_ns, request->first_ns);
     request->decode_s = plm_seconds(request->first_ns, request->last_ns);
-    engine->counts.finished[finish]++;
+    plm_count_finish(&engine->counts, finish);
     if (request->began) {
         plm_histogram_add(&engine->counts.e2e, plm_seconds(request->submit_ns, now));
         plm_histogram_add(&engine->counts.prefill, request->prefill_s);

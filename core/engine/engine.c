@@ -256,13 +256,16 @@ int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_err
 {
     plim_engine_opts o;
     struct plm_engine_env env;
-    int r = plm_start_begin(opts, ret, &o, &env, err);
-    if (r != PLIM_OK)
-        return r;
-    r = plm_engine_create_in(&env, &o, ret, err);
-    if (r != PLIM_OK)
-        plm_host_destroy(env.host);
-    return r;
+    plim_error error = PLIM_INIT(plim_error);
+    if (ret != NULL)
+        *ret = NULL;
+    int r = plm_start_begin(opts, ret, &o, &env, &error);
+    if (r == PLIM_OK) {
+        r = plm_engine_create_in(&env, &o, ret, &error);
+        if (r != PLIM_OK)
+            plm_host_destroy(env.host);
+    }
+    return plm_error_give(err, r, &error);
 }
 
 static void cancel_all(plim_engine *engine)
@@ -396,10 +399,10 @@ static void do_in_place(struct plim_engine *engine)
     pthread_mutex_unlock(&engine->turn);
 }
 
-int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
+static int fall_asleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
 {
     if (engine == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
+        return plm_error_null(err, "engine");
     pthread_mutex_lock(&engine->lock);
     wait_while(engine, PLM_WAKING, PLM_WAKING, -1);
     if (engine->sleep.state == PLM_AWAKE)
@@ -422,10 +425,16 @@ int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
                          (long long)timeout_ms);
 }
 
-int plim_engine_wake(plim_engine *engine, plim_error *err)
+int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    return plm_error_give(err, fall_asleep(engine, timeout_ms, &error), &error);
+}
+
+static int wake(plim_engine *engine, plim_error *err)
 {
     if (engine == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "engine", "there is no engine");
+        return plm_error_null(err, "engine");
     pthread_mutex_lock(&engine->lock);
     wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
     if (engine->sleep.state == PLM_DROWSY) // somebody changed their mind
@@ -443,4 +452,10 @@ int plim_engine_wake(plim_engine *engine, plim_error *err)
     const struct plm_error why = engine->sleep.wake_error;
     pthread_mutex_unlock(&engine->lock);
     return r == PLM_OK ? PLIM_OK : plm_error_out(err, r, &why);
+}
+
+int plim_engine_wake(plim_engine *engine, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    return plm_error_give(err, wake(engine, &error), &error);
 }

@@ -181,10 +181,10 @@ static bool take(struct plim_request *request, int64_t timeout_ms, bool *ret_don
 
 int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *event)
 {
-    if (request == NULL || event == NULL)
-        return PLIM_ERR_INVALID;
+    if (request == NULL || event == NULL || !plm_struct_sized(event->struct_size))
+        return PLIM_ERR_INVALID; // and nothing was taken
     struct plm_events *ev = &request->events;
-    plim_event e = {.struct_size = event->struct_size, .text = ""};
+    plim_event e = {.text = ""};
     bool done = false;
     if (ev->done_taken)
         return PLIM_ERR_CLOSED;
@@ -196,9 +196,7 @@ int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *eve
     } else {
         return PLIM_ERR_TIMEOUT;
     }
-    size_t size = e.struct_size < sizeof(e) ? e.struct_size : sizeof(e);
-    memcpy(event, &e, size);
-    return PLIM_OK;
+    return plm_struct_out(event, &e, sizeof(e));
 }
 
 // ---- the ready list ----

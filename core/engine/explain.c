@@ -303,14 +303,16 @@ static int read_and_explain(struct plm_host *host, const plim_engine_opts *o, st
     return r;
 }
 
-int plim_explain(const plim_engine_opts *opts, double bytes_per_second, bool json, char *out,
-                 size_t cap, size_t *need, plim_error *err)
+static int explain_opts(const plim_engine_opts *opts, double bytes_per_second, bool json, char *out,
+                        size_t cap, size_t *need, plim_error *err)
 {
     plim_engine_opts o;
     struct plm_engine_env env;
     struct plm_error why = {0};
     struct plm_buf buf;
-    int r = plm_start_begin(opts, need, &o, &env, err);
+    int r = plm_text_place(out, cap, err);
+    if (r == PLIM_OK)
+        r = plm_start_begin(opts, &o, &o, &env, err);
     if (r != PLIM_OK)
         return r;
     struct explained e = {.context = o.ctx_size, .bytes_per_second = bytes_per_second};
@@ -329,4 +331,12 @@ int plim_explain(const plim_engine_opts *opts, double bytes_per_second, bool jso
     plm_buf_finish(&buf);
     plm_host_destroy(env.host);
     return r;
+}
+
+int plim_explain(const plim_engine_opts *opts, double bytes_per_second, bool json, char *out,
+                 size_t cap, size_t *need, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    const int r = explain_opts(opts, bytes_per_second, json, out, cap, need, &error);
+    return plm_error_give(err, r, &error);
 }

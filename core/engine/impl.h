@@ -352,6 +352,10 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
                     const struct plm_sample_out *out, int64_t now_ns);
 // report.c: copies the counters to where other threads read them.
 void plm_step_publish(struct plim_engine *engine);
+// All of them, and what is no counter; never waits for the engine's thread.
+void plm_report_metrics(const struct plim_engine *engine, plim_metrics *ret);
+// metrics.c: counts a request that ended.
+void plm_count_finish(plim_metrics *m, enum plim_finish finish);
 
 // ---- neighbours on the device ----
 

@@ -117,12 +117,15 @@ static void write_text(struct plm_buf *buf, const struct plm_gguf *gguf)
     plm_buf_finish(&scratch);
 }
 
-int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *need, plim_error *err)
+static int inspect(const char *path, bool json, char *out, size_t cap, size_t *need,
+                   plim_error *err)
 {
     struct plm_error why = {0};
     struct plm_gguf *gguf;
     if (path == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "path", "no file is named");
+        return plm_error_null(err, "path");
+    if (plm_text_place(out, cap, err) != PLIM_OK)
+        return PLIM_ERR_INVALID;
     struct plm_host *host = plm_host_create(0);
     if (host == NULL)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory");
@@ -145,4 +148,10 @@ int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *nee
     plm_gguf_close(gguf);
     plm_host_destroy(host);
     return r;
+}
+
+int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *need, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    return plm_error_give(err, inspect(path, json, out, cap, need, &error), &error);
 }

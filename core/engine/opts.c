@@ -13,19 +13,18 @@
 #define BATCH_TOKENS_MAX 65536
 #define SEQUENCES_MAX    4096
 
-void plim_engine_opts_init(plim_engine_opts *opts)
+void plim_engine_opts_init_sized(plim_engine_opts *opts, size_t opts_bytes)
 {
-    if (opts == NULL)
-        return;
-    *opts = (plim_engine_opts){.struct_size = sizeof(*opts),
-                               .device = "cpu",
-                               .memory_fraction = 1.0,
-                               .queue_max = 256,
-                               .queue_timeout_ms = 30000,
-                               .prefix_cache = 1,
-                               .autotune = 1,
-                               .monitor_ms = 1000,
-                               .log_level = PLIM_LOG_INFO};
+    const plim_engine_opts defaults = {.struct_size = sizeof(defaults),
+                                       .device = "cpu",
+                                       .memory_fraction = 1.0,
+                                       .queue_max = 256,
+                                       .queue_timeout_ms = 30000,
+                                       .prefix_cache = 1,
+                                       .autotune = 1,
+                                       .monitor_ms = 1000,
+                                       .log_level = PLIM_LOG_INFO};
+    plm_struct_init(opts, opts_bytes, &defaults, sizeof(defaults));
 }
 
 static int check_ranges(const plim_engine_opts *o, plim_error *err)
@@ -119,14 +118,13 @@ int plm_opts_judge(const plim_engine_opts *o, bool unified, uint64_t block_bytes
 
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err)
 {
-    if (opts == NULL || opts->struct_size < sizeof(opts->struct_size))
-        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
-                             "options were not initialised: call plim_engine_opts_init()");
     plim_engine_opts_init(ret);
-    memcpy(ret, opts, opts->struct_size < sizeof(*ret) ? opts->struct_size : sizeof(*ret));
+    int r = plm_struct_in(ret, sizeof(*ret), opts, "plim_engine_opts_init", err);
+    if (r != PLIM_OK)
+        return r;
     if (ret->model_path == NULL || ret->model_path[0] == '\0')
         return plm_error_set(err, PLIM_ERR_INVALID, "model_path", "no model file is named");
-    int r = check_ranges(ret, err);
+    r = check_ranges(ret, err);
     if (r != PLIM_OK)
         return r;
     if (ret->device == NULL)
@@ -149,7 +147,7 @@ int plm_start_begin(const plim_engine_opts *opts, const void *ret, plim_engine_o
     if (r != PLIM_OK)
         return r;
     if (ret == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, "ret", "there is no place for the result");
+        return plm_error_null(err, "ret");
     // The limit holds from READY on. Before, it is compared with what the start needs, so that the
     // answer can name a limit that works.
     struct plm_host *host = plm_host_create(0);

@@ -110,13 +110,16 @@ int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *
 {
     plim_engine_opts o;
     struct plm_engine_env env;
-    int r = plm_start_begin(opts, ret, &o, &env, err);
-    if (r != PLIM_OK)
-        return r;
-    r = plm_plan_create_in(&env, &o, ret, err);
-    if (r != PLIM_OK)
-        plm_host_destroy(env.host);
-    return r;
+    plim_error error = PLIM_INIT(plim_error);
+    if (ret != NULL)
+        *ret = NULL;
+    int r = plm_start_begin(opts, ret, &o, &env, &error);
+    if (r == PLIM_OK) {
+        r = plm_plan_create_in(&env, &o, ret, &error);
+        if (r != PLIM_OK)
+            plm_host_destroy(env.host);
+    }
+    return plm_error_give(err, r, &error);
 }
 
 // ---- dry ----
@@ -177,8 +180,8 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     return PLM_OK;
 }
 
-int plim_plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan **ret,
-                  plim_error *err)
+static int plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan **ret,
+                    plim_error *err)
 {
     plim_engine_opts o;
     struct plm_engine_env env;
@@ -214,21 +217,31 @@ int plim_plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan
     return r;
 }
 
+int plim_plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_plan **ret,
+                  plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    if (ret != NULL)
+        *ret = NULL;
+    return plm_error_give(err, plan_dry(opts, device_bytes, ret, &error), &error);
+}
+
 // ---- differences ----
 
-int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, char *out, size_t cap,
-                   size_t *need, plim_error *err)
+static int plan_diff(struct plm_slice a, struct plm_slice b, char *out, size_t cap, size_t *need,
+                     plim_error *err)
 {
     struct plm_error why = {0};
     struct plm_buf buf;
-    if (a == NULL || b == NULL)
-        return plm_error_set(err, PLIM_ERR_INVALID, a == NULL ? "a" : "b", "there is no text");
+    if (a.ptr == NULL || b.ptr == NULL)
+        return plm_error_null(err, a.ptr == NULL ? "a" : "b");
+    if (plm_text_place(out, cap, err) != PLIM_OK)
+        return PLIM_ERR_INVALID;
     struct plm_host *host = plm_host_create(DIFF_HOST_BYTES);
     if (host == NULL)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory to compare plans");
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
-    int r =
-        plm_plan_diff(host, (struct plm_slice){a, a_len}, (struct plm_slice){b, b_len}, &buf, &why);
+    int r = plm_plan_diff(host, a, b, &buf, &why);
     // LIMIT is about the caller's buffer here.
     if (r != PLM_OK)
         r = plm_error_out(err, r == PLM_ERR_LIMIT ? PLM_ERR_FORMAT : r, &why);
@@ -237,4 +250,13 @@ int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, cha
     plm_buf_finish(&buf);
     plm_host_destroy(host);
     return r;
+}
+
+int plim_plan_diff(const char *a, size_t a_len, const char *b, size_t b_len, char *out, size_t cap,
+                   size_t *need, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    const int r = plan_diff((struct plm_slice){a, a_len}, (struct plm_slice){b, b_len}, out, cap,
+                            need, &error);
+    return plm_error_give(err, r, &error);
 }

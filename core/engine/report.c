@@ -79,9 +79,16 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
     struct plm_host_stats host;
     plm_ledger_read(core->ledger, &ledger);
     plm_host_read(core->host, &host);
-    _Static_assert(PLM_MEM_CLASSES == 9, "plim_metrics.memory_bytes has one entry per class");
-    for (int c = 0; c < PLM_MEM_CLASSES; c++)
-        m->memory_bytes[c] = ledger.by_class[c].held_bytes;
+    _Static_assert(PLM_MEM_CLASSES == 9, "plim_metrics has one field per class");
+    m->weights_bytes = ledger.by_class[PLM_MEM_WEIGHTS].held_bytes;
+    m->kv_bytes = ledger.by_class[PLM_MEM_KV].held_bytes;
+    m->state_bytes = ledger.by_class[PLM_MEM_STATE].held_bytes;
+    m->workspace_bytes = ledger.by_class[PLM_MEM_WORKSPACE].held_bytes;
+    m->encoder_bytes = ledger.by_class[PLM_MEM_ENCODER].held_bytes;
+    m->graph_bytes = ledger.by_class[PLM_MEM_GRAPH].held_bytes;
+    m->staging_bytes = ledger.by_class[PLM_MEM_STAGING].held_bytes;
+    m->ballast_bytes = ledger.by_class[PLM_MEM_BALLAST].held_bytes;
+    m->other_bytes = ledger.by_class[PLM_MEM_OTHER].held_bytes;
     m->margin_bytes = core->profile.plan.margin;
     m->used_bytes = ledger.held_bytes;
     m->high_water_bytes = plm_ledger_high_water(&ledger);
@@ -90,10 +97,8 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
     m->host_idle_bytes = engine->limits.host_idle;
 }
 
-void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
+void plm_report_metrics(const plim_engine *engine, plim_metrics *ret)
 {
-    if (engine == NULL || ret == NULL)
-        return;
     plim_engine *e = (plim_engine *)(uintptr_t)engine; // the lock is no part of what is observed
     pthread_mutex_lock(&e->lock);
     plim_metrics m = e->published;
@@ -109,8 +114,8 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *ret)
     add_memory(engine, &m);
     m.sealed = plm_device_sealed(engine->core->device);
     m.last_step_age_ns = step_age(engine);
-    m.struct_size = ret->struct_size;
-    memcpy(ret, &m, m.struct_size < sizeof(m) ? m.struct_size : sizeof(m));
+    m.struct_size = sizeof(m);
+    *ret = m;
 }
 
 // ---- plan and memory ----
@@ -218,10 +223,10 @@ int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, si
 {
     struct lists lists;
     struct plm_buf buf;
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m;
     if (engine == NULL)
         return PLIM_ERR_INVALID;
-    plim_engine_metrics(engine, &m);
+    plm_report_metrics(engine, &m);
     copy_lists((plim_engine *)(uintptr_t)engine, &lists);
     plm_buf_init(&buf, engine->core->host, PLM_HOST_OTHER);
     write_memory(engine, &m, &lists, &buf);

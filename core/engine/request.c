@@ -20,17 +20,16 @@
 _Static_assert(sizeof(struct plm_sample_top) == sizeof(plim_logprob), "handed out as it is");
 _Static_assert((int)PLM_SAMPLE_TOP_MAX == (int)PLIM_TOP_LOGPROBS_MAX, "one limit");
 
-void plim_request_opts_init(plim_request_opts *opts)
+void plim_request_opts_init_sized(plim_request_opts *opts, size_t opts_bytes)
 {
-    if (opts == NULL)
-        return;
-    *opts = (plim_request_opts){.struct_size = sizeof(*opts),
-                                .n = 1,
-                                .prompt_parse_special = 1,
-                                .temperature = 1.0f,
-                                .top_p = 1.0f,
-                                .repeat_penalty = 1.0f,
-                                .cache_prompt = 1};
+    const plim_request_opts defaults = {.struct_size = sizeof(defaults),
+                                        .n = 1,
+                                        .prompt_parse_special = 1,
+                                        .temperature = 1.0f,
+                                        .top_p = 1.0f,
+                                        .repeat_penalty = 1.0f,
+                                        .cache_prompt = 1};
+    plm_struct_init(opts, opts_bytes, &defaults, sizeof(defaults));
 }
 
 // ---- validation ----
@@ -114,6 +113,8 @@ static int check_lists(const struct plm_core *core, const plim_request_opts *o, 
                              o->n_stop, PLIM_STOP_MAX);
     for (size_t i = 0; i < o->n_stop; i++) {
         snprintf(param, sizeof(param), "stop[%zu]", i);
+        if (o->stop[i].ptr == NULL)
+            return plm_error_null(err, param);
         if (o->stop[i].len == 0 || o->stop[i].len > STOP_BYTES_MAX)
             return plm_error_set(err, PLIM_ERR_INVALID, param,
                                  "a stop string must have 1 to %d bytes, this one has %zu",
@@ -405,15 +406,19 @@ int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim
                         plim_error *err)
 {
     plim_request_opts o;
-    plim_error unheard;
-    if (engine == NULL || ret == NULL || opts == NULL ||
-        opts->struct_size < sizeof(opts->struct_size))
-        return plm_error_set(err, PLIM_ERR_INVALID, "struct_size",
-                             "options were not initialised: call plim_request_opts_init()");
+    plim_error error = PLIM_INIT(plim_error);
+    if (ret != NULL)
+        *ret = NULL;
+    if (engine == NULL || ret == NULL)
+        return plm_error_give(err, plm_error_null(&error, engine == NULL ? "engine" : "ret"),
+                              &error);
     plim_request_opts_init(&o);
-    memcpy(&o, opts, opts->struct_size < sizeof(o) ? opts->struct_size : sizeof(o));
-    int r = check_opts(engine->core, &o, err);
-    return r == PLIM_OK ? submit(engine, &o, ret, err != NULL ? err : &unheard) : r;
+    int r = plm_struct_in(&o, sizeof(o), opts, "plim_request_opts_init", &error);
+    if (r == PLIM_OK)
+        r = check_opts(engine->core, &o, &error);
+    if (r == PLIM_OK)
+        r = submit(engine, &o, ret, &error);
+    return plm_error_give(err, r, &error);
 }
 
 void *plim_request_user(const plim_request *request)

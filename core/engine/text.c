@@ -11,9 +11,24 @@
 
 // ---- devices ----
 
-int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
+// The element_bytes of the caller's elements are what it knows of them.
+static void put_device(void *out, size_t element_bytes, size_t i,
+                       const struct plm_device_desc *desc)
+{
+    plim_device_info info = {.total_bytes = desc->total_bytes};
+    snprintf(info.id, sizeof(info.id), "%.31s", desc->id);
+    snprintf(info.name, sizeof(info.name), "%.63s", desc->name);
+    char *at = (char *)out + i * element_bytes;
+    memset(at, 0, element_bytes);
+    memcpy(at, &info, element_bytes < sizeof(info) ? element_bytes : sizeof(info));
+}
+
+int plim_device_list_sized(plim_device_info *out, size_t element_bytes, size_t cap, size_t *n)
 {
     size_t total = 0;
+    if ((out == NULL && cap > 0) || element_bytes < sizeof(out->id) ||
+        element_bytes > PLIM_STRUCT_MAX)
+        return PLIM_ERR_INVALID;
     struct plm_host *host = plm_host_create(0);
     if (host == NULL)
         return PLIM_ERR_NOMEM_HOST;
@@ -23,11 +38,8 @@ int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
         if (plm_backends[b]->enumerate(host, descs, DEVICES_MAX, &found, NULL) != PLM_OK)
             continue; // a driver that is not there is no device
         for (size_t i = 0; i < found && i < DEVICES_MAX; i++, total++) {
-            if (total >= cap)
-                continue;
-            snprintf(out[total].id, sizeof(out[total].id), "%.31s", descs[i].id);
-            snprintf(out[total].name, sizeof(out[total].name), "%.63s", descs[i].name);
-            out[total].total_bytes = descs[i].total_bytes;
+            if (total < cap)
+                put_device(out, element_bytes, total, &descs[i]);
         }
     }
     plm_host_destroy(host);
@@ -60,36 +72,43 @@ int plim_device_missing(char *out, size_t cap, size_t *need)
 
 // ---- model ----
 
-void plim_engine_model(const plim_engine *engine, plim_model_info *ret)
+int plim_engine_model(const plim_engine *engine, plim_model_info *ret)
 {
+    if (engine == NULL || ret == NULL)
+        return PLIM_ERR_INVALID;
     const struct plm_core *core = engine->core;
     const struct plm_model_facts *f = plm_model_facts(core->model);
-    *ret = (plim_model_info){.n_params = f->n_params,
-                             .file_bytes = f->file_bytes,
-                             .n_vocab = f->n_vocab,
-                             .n_embd = f->n_embd,
-                             .n_layer = f->n_layer,
-                             .n_ctx_train = f->n_ctx_train,
-                             .n_ctx = engine->limits.max_context,
-                             .has_chat_template = core->chat != NULL,
-                             .adds_bos = plm_tokenizer_adds_bos(core->tokenizer),
-                             .bos = plm_tokenizer_bos(core->tokenizer),
-                             .eos = plm_tokenizer_eos(core->tokenizer)};
-    snprintf(ret->name, sizeof(ret->name), "%.127s",
+    plim_model_info info = {.n_params = f->n_params,
+                            .file_bytes = f->file_bytes,
+                            .n_vocab = f->n_vocab,
+                            .n_embd = f->n_embd,
+                            .n_layer = f->n_layer,
+                            .n_ctx_train = f->n_ctx_train,
+                            .n_ctx = engine->limits.max_context,
+                            .has_chat_template = core->chat != NULL,
+                            .adds_bos = plm_tokenizer_adds_bos(core->tokenizer),
+                            .bos = plm_tokenizer_bos(core->tokenizer),
+                            .eos = plm_tokenizer_eos(core->tokenizer)};
+    snprintf(info.name, sizeof(info.name), "%.127s",
              f->name[0] != '\0' ? f->name : core->file_name);
-    snprintf(ret->arch, sizeof(ret->arch), "%.31s", f->arch);
-    snprintf(ret->type, sizeof(ret->type), "%.31s", plm_type_name(f->main_type));
+    snprintf(info.arch, sizeof(info.arch), "%.31s", f->arch);
+    snprintf(info.type, sizeof(info.type), "%.31s", plm_type_name(f->main_type));
+    return plm_struct_out(ret, &info, sizeof(info));
 }
 
 // ---- tokens ----
 
-static int encode(const struct plm_core *core, const char *text, size_t len, bool add_special,
-                  bool parse_special, const char *param, struct plm_tokens *ret, plim_error *err)
+static unsigned encode_flags(bool add_special, bool parse_special)
+{
+    return (add_special ? PLM_ENCODE_ADD_SPECIAL : 0u) |
+           (parse_special ? PLM_ENCODE_PARSE_SPECIAL : 0u);
+}
+
+static int encode(const struct plm_core *core, struct plm_slice text, unsigned flags,
+                  const char *param, struct plm_tokens *ret, plim_error *err)
 {
     struct plm_error why = {0};
-    unsigned flags =
-        (add_special ? PLM_ENCODE_ADD_SPECIAL : 0) | (parse_special ? PLM_ENCODE_PARSE_SPECIAL : 0);
-    int r = plm_tokenizer_encode(core->tokenizer, (struct plm_slice){text, len}, flags, ret, &why);
+    int r = plm_tokenizer_encode(core->tokenizer, text, flags, ret, &why);
     if (r == PLM_OK)
         return PLIM_OK;
     plm_error_out(err, r, &why);
@@ -111,16 +130,18 @@ static int check_ids(const struct plm_core *core, const int32_t *ids, size_t n, 
     return PLIM_OK;
 }
 
-int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool add_special,
-                  bool parse_special, int32_t *ids, size_t cap, size_t *n, plim_error *err)
+static int tokenize(const plim_engine *engine, struct plm_slice text, unsigned flags, int32_t *ids,
+                    size_t cap, size_t *n, plim_error *err)
 {
-    if (engine == NULL || (text == NULL && len > 0))
-        return plm_error_set(err, PLIM_ERR_INVALID, "text", "there is no text");
+    if (engine == NULL || (text.ptr == NULL && text.len > 0) || (ids == NULL && cap > 0))
+        return plm_error_null(err, engine == NULL                     ? "engine"
+                                   : text.ptr == NULL && text.len > 0 ? "text"
+                                                                      : "ids");
     struct plm_tokens tokens;
     struct plm_host_meter meter;
     plm_host_meter_start(engine->core->host, &meter);
     plm_tokens_init(&tokens, engine->core->host);
-    int r = encode(engine->core, text, len, add_special, parse_special, "text", &tokens, err);
+    int r = encode(engine->core, text, flags, "text", &tokens, err);
     r = plm_error_host(engine, r, &meter, 0, err);
     if (r == PLIM_OK) {
         if (n != NULL)
@@ -136,12 +157,23 @@ int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool 
     return r;
 }
 
-int plim_detokenize(const plim_engine *engine, const int32_t *ids, size_t n, char *out, size_t cap,
-                    size_t *need, plim_error *err)
+int plim_tokenize(const plim_engine *engine, const char *text, size_t len, bool add_special,
+                  bool parse_special, int32_t *ids, size_t cap, size_t *n, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    const int r = tokenize(engine, (struct plm_slice){text, len},
+                           encode_flags(add_special, parse_special), ids, cap, n, &error);
+    return plm_error_give(err, r, &error);
+}
+
+static int detokenize(const plim_engine *engine, const int32_t *ids, size_t n, char *out,
+                      size_t cap, size_t *need, plim_error *err)
 {
     if (engine == NULL || (ids == NULL && n > 0))
-        return plm_error_set(err, PLIM_ERR_INVALID, "tokens", "there are no tokens");
-    int r = check_ids(engine->core, ids, n, "tokens", err);
+        return plm_error_null(err, engine == NULL ? "engine" : "ids");
+    int r = plm_text_place(out, cap, err);
+    if (r == PLIM_OK)
+        r = check_ids(engine->core, ids, n, "ids", err);
     if (r != PLIM_OK)
         return r;
     struct plm_detok detok;
@@ -157,6 +189,13 @@ int plim_detokenize(const plim_engine *engine, const int32_t *ids, size_t n, cha
         r = plm_text_out(text.data, text.len, out, cap, need);
     plm_buf_finish(&text);
     return r;
+}
+
+int plim_detokenize(const plim_engine *engine, const int32_t *ids, size_t n, char *out, size_t cap,
+                    size_t *need, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    return plm_error_give(err, detokenize(engine, ids, n, out, cap, need, &error), &error);
 }
 
 int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, size_t cap, size_t *need)
@@ -210,9 +249,10 @@ int plm_text_prompt(const struct plm_core *core, const plim_request_opts *o, str
         return encode_chat(core, o, ret, ret_least, err);
     if (o->prompt != NULL) {
         int r = check_length(core, o->prompt_len, ret_least, err);
-        return r != PLIM_OK ? r
-                            : encode(core, o->prompt, o->prompt_len, true,
-                                     o->prompt_parse_special != 0, "prompt", ret, err);
+        return r != PLIM_OK
+                   ? r
+                   : encode(core, (struct plm_slice){o->prompt, o->prompt_len},
+                            encode_flags(true, o->prompt_parse_special != 0), "prompt", ret, err);
     }
     int r = check_ids(core, o->tokens, o->n_tokens, "prompt", err);
     if (r != PLIM_OK)

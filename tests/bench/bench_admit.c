@@ -59,7 +59,7 @@ static void create(void)
 {
     static struct plm_sim_opts script;
     plim_engine_opts o, read;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine_opts_init(&o);
     o.model_path = TEST_MODELS "/llama-tied-q4_1.gguf";
     o.threads = 1;

@@ -16,7 +16,7 @@
 #define MONITOR_MS   50 // neighbours are looked for so often: the script need not wait
 
 static plim_engine *engine;
-static plim_model_info model;
+static plim_model_info model = PLIM_INIT(plim_model_info);
 
 static void say(const char *line)
 {
@@ -91,7 +91,7 @@ static void serve(uint32_t n)
 int main(int argc, char **argv)
 {
     plim_engine_opts o;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     char line[64];
     if (argc < 3 || argc > 5) {
         fprintf(stderr, "usage: loop DEVICE MODEL [CONTEXT [SEQUENCES]]\n");

@@ -319,7 +319,7 @@ static void count_left(struct soak *s, uint64_t tokens)
 
 static void submit(struct soak_client *c, struct ask *a)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     const int r = plim_request_submit(c->soak->engine, &a->opts, &a->request, &err);
     pthread_mutex_lock(&c->soak->lock);
     c->soak->tally.in++;

@@ -212,8 +212,9 @@ static void judge_counts(struct table *t, const struct row *last)
     const struct soak_tally *y = &last->tally;
     const plim_metrics *m = &last->m;
     const uint64_t refused = sum(y->refused, SOAK_STATUSES);
-    const uint64_t ended = sum(y->ended, PLIM_FINISH_REASONS) + y->left;
-    const uint64_t engine = sum(m->finished, PLIM_FINISH_REASONS);
+    const uint64_t ended = sum(y->ended, SOAK_FINISHES) + y->left;
+    const uint64_t engine =
+        m->finished_stop + m->finished_length + m->finished_cancelled + m->finished_error;
     check(t, y->in == refused + ended,
           "%" PRIu64 " requests in = %" PRIu64 " refused + %" PRIu64 " ended", y->in, refused,
           ended);
@@ -223,7 +224,7 @@ static void judge_counts(struct table *t, const struct row *last)
         m->rejected_context + m->rejected_never + m->rejected_now + m->rejected_queue;
     // One that waited too long in the queue is refused as well, heard or not: its client may have
     // left it.
-    const uint64_t unheard = m->finished[PLIM_FINISH_ERROR] - y->ended[PLIM_FINISH_ERROR];
+    const uint64_t unheard = m->finished_error - y->ended[PLIM_FINISH_ERROR];
     const uint64_t seen = refused - y->refused[-PLIM_ERR_INVALID] - y->refused[-PLIM_ERR_FORMAT] +
                           y->failed[-PLIM_ERR_NOMEM_NOW] + unheard;
     check(t, doors == seen, "the engine counts %" PRIu64 " refusals, its clients %" PRIu64, doors,
@@ -297,7 +298,7 @@ static void judge(struct table *t)
 static void sleep_and_wake(struct soak *s, struct table *t)
 {
     plim_metrics before = {.struct_size = sizeof(before)}, asleep = before, after = before;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine_metrics(s->engine, &before);
     int r = plim_engine_sleep(s->engine, -1, &err);
     plim_engine_metrics(s->engine, &asleep);
@@ -362,7 +363,7 @@ static plim_engine *create(const struct args *args)
 {
     plim_engine_opts o;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine_opts_init(&o);
     o.model_path = args->model;
     if (args->model == NULL) {
@@ -436,6 +437,7 @@ int main(int argc, char **argv)
     s.engine = create(&args);
     if (s.engine == NULL)
         return 2;
+    s.model = (plim_model_info)PLIM_INIT(plim_model_info);
     plim_engine_model(s.engine, &s.model);
     s.chat = args.model == NULL || s.model.has_chat_template;
     char line[256];

@@ -12,20 +12,21 @@
 
 #include "core/plimsoll.h"
 
+#define SOAK_FINISHES (PLIM_FINISH_ERROR + 1)
 #define SOAK_STATUSES 21 // -status of plim_status, PLIM_OK at 0
 #define SOAK_PROBES   6  // requests that must give the same tokens all the time
 #define SOAK_CLIENTS  6
 
 // What the clients saw. Sums of all clients, under the lock of struct soak.
 struct soak_tally {
-    uint64_t in;                         // calls of plim_request_submit()
-    uint64_t refused[SOAK_STATUSES];     // of which did not return PLIM_OK
-    uint64_t ended[PLIM_FINISH_REASONS]; // read to their end
-    uint64_t failed[SOAK_STATUSES];      // of which with this status (OK is not counted)
-    uint64_t left;                       // freed by their client before DONE was read
-    uint64_t tokens;                     // read
-    uint64_t probes;                     // probes that ended well
-    uint64_t wrong;                      // what no request of its kind may get
+    uint64_t in;                     // calls of plim_request_submit()
+    uint64_t refused[SOAK_STATUSES]; // of which did not return PLIM_OK
+    uint64_t ended[SOAK_FINISHES];   // read to their end
+    uint64_t failed[SOAK_STATUSES];  // of which with this status (OK is not counted)
+    uint64_t left;                   // freed by their client before DONE was read
+    uint64_t tokens;                 // read
+    uint64_t probes;                 // probes that ended well
+    uint64_t wrong;                  // what no request of its kind may get
     char first_wrong[256];
 };
 

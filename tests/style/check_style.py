@@ -162,6 +162,13 @@ def locales(name, text, breaches):
             breaches.append(f"{name}:{number}: snprintf() of a float goes by the locale: plm_snprintf()")
 
 
+def errors(name, lines, breaches):
+    """A plim_error without its size is told no numbers."""
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\bplim_error \w+ = \{0\}", line):
+            breaches.append(f"{name}:{number}: a plim_error begins as PLIM_INIT(plim_error)")
+
+
 def functions(name, lines, breaches):
     """A function's braces stand alone in column 0: clang-format puts them there."""
     begin = None
@@ -191,6 +198,7 @@ def main():
         lines = text.split("\n")
         if len(lines) > FILE_LINES:
             breaches.append(f"{name}: {len(lines)} lines; split it")
+        errors(name, lines, breaches)
         functions(name, lines, breaches)
         for number, line in enumerate(lines, 1):
             if re.search(r"\b(TODO|FIXME|XXX)\b", line):

@@ -62,7 +62,7 @@ struct plim_engine {
     _Atomic int64_t host_used;
     _Atomic int64_t host_peak;
     int64_t host_limit;
-    uint64_t finished[PLIM_FINISH_REASONS];
+    uint64_t finished[PLIM_FINISH_ERROR + 1];
 };
 
 static char letters[27] = "abcdefghijklmnopqrstuvwxyz";
@@ -78,7 +78,7 @@ static int64_t now_ms(void)
 static int fail(plim_error *err, int status, const char *message)
 {
     if (err != NULL) {
-        memset(err, 0, sizeof(*err));
+        *err = (plim_error)PLIM_INIT(plim_error);
         err->status = status;
         snprintf(err->message, sizeof(err->message), "%s", message);
     }
@@ -100,8 +100,9 @@ const char *plim_build_info(void)
     return "fake";
 }
 
-void plim_engine_opts_init(plim_engine_opts *o)
+void plim_engine_opts_init_sized(plim_engine_opts *o, size_t opts_bytes)
 {
+    (void)opts_bytes; // built with the same header
     memset(o, 0, sizeof(*o));
     o->struct_size = sizeof(*o);
     o->device = "cpu";
@@ -112,8 +113,9 @@ void plim_engine_opts_init(plim_engine_opts *o)
     o->log_level = PLIM_LOG_INFO;
 }
 
-void plim_request_opts_init(plim_request_opts *o)
+void plim_request_opts_init_sized(plim_request_opts *o, size_t opts_bytes)
 {
+    (void)opts_bytes;
     memset(o, 0, sizeof(*o));
     o->struct_size = sizeof(*o);
     o->n = 1;
@@ -327,13 +329,15 @@ plim_request *plim_engine_next_ready(plim_engine *e)
     return r;
 }
 
-void plim_engine_model(const plim_engine *e, plim_model_info *ret)
+int plim_engine_model(const plim_engine *e, plim_model_info *ret)
 {
-    *ret = (plim_model_info){.n_vocab = N_VOCAB, .n_ctx = e->n_ctx, .n_ctx_train = N_CTX};
+    *ret = (plim_model_info){
+        .struct_size = sizeof(*ret), .n_vocab = N_VOCAB, .n_ctx = e->n_ctx, .n_ctx_train = N_CTX};
     strcpy(ret->name, "Fake model");
     strcpy(ret->arch, "fake");
     strcpy(ret->type, "F32");
     ret->has_chat_template = true;
+    return PLIM_OK;
 }
 
 static int give(const char *text, char *out, size_t cap, size_t *need)
@@ -404,7 +408,7 @@ void plim_engine_host_discharge(plim_engine *e, int64_t bytes)
     atomic_fetch_sub(&e->host_used, bytes);
 }
 
-void plim_engine_metrics(const plim_engine *engine, plim_metrics *m)
+int plim_engine_metrics(const plim_engine *engine, plim_metrics *m)
 {
     plim_engine *e = (plim_engine *)engine;
     pthread_mutex_lock(&e->mutex);
@@ -413,17 +417,21 @@ void plim_engine_metrics(const plim_engine *engine, plim_metrics *m)
     m->ready = true;
     m->asleep = e->asleep;
     m->blocks_total = e->asleep ? 0 : FAKE_BLOCKS;
-    m->memory_bytes[1] = (int64_t)m->blocks_total * 1000;
+    m->kv_bytes = (int64_t)m->blocks_total * 1000;
     m->limit_bytes = FAKE_BLOCKS * 1000;
-    m->used_bytes = m->memory_bytes[1];
+    m->used_bytes = m->kv_bytes;
     m->validated_blocks = FAKE_BLOCKS;
     m->last_step_time_ns = now_ms() * 1000000;
     m->host_limit_bytes = e->host_limit;
     m->host_used_bytes = atomic_load(&e->host_used);
     m->e2e.count[PLIM_HISTOGRAM_BUCKETS] = 2;
     m->e2e.count[0] = 1;
-    memcpy(m->finished, e->finished, sizeof(m->finished));
+    m->finished_stop = e->finished[PLIM_FINISH_STOP];
+    m->finished_length = e->finished[PLIM_FINISH_LENGTH];
+    m->finished_cancelled = e->finished[PLIM_FINISH_CANCELLED];
+    m->finished_error = e->finished[PLIM_FINISH_ERROR];
     pthread_mutex_unlock(&e->mutex);
+    return PLIM_OK;
 }
 
 int plim_engine_sleep(plim_engine *e, int64_t timeout_ms, plim_error *err)
@@ -690,9 +698,12 @@ int plim_request_next(plim_request *r, int64_t timeout_ms, plim_event *event)
     struct plim_engine *e = r->engine;
     pthread_mutex_lock(&e->mutex);
     int status = PLIM_OK;
-    if (r->head < r->tail)
+    if (event->struct_size != sizeof(*event)) {
+        status = PLIM_ERR_INVALID;
+    } else if (r->head < r->tail) {
         *event = r->events[r->head++];
-    else
+        event->struct_size = sizeof(*event);
+    } else
         status = r->ended ? PLIM_ERR_CLOSED : PLIM_ERR_TIMEOUT;
     pthread_mutex_unlock(&e->mutex);
     return status;

@@ -22,14 +22,15 @@ static int give(const char *text, char *out, size_t cap, size_t *need)
 
 static int fail(plim_error *err, int status, const char *message)
 {
-    memset(err, 0, sizeof(*err));
+    *err = (plim_error)PLIM_INIT(plim_error);
     err->status = status;
     snprintf(err->message, sizeof(err->message), "%s", message);
     return status;
 }
 
-int plim_device_list(plim_device_info *out, size_t cap, size_t *n)
+int plim_device_list_sized(plim_device_info *out, size_t element_bytes, size_t cap, size_t *n)
 {
+    (void)element_bytes; // built with the same header
     *n = 1;
     if (cap > 0)
         out[0] = (plim_device_info){.id = "cpu", .name = "pretended", .total_bytes = 1 << 30};

@@ -233,7 +233,7 @@ static void collect(struct run *run, uint32_t i)
 static void submit(struct run *run, uint32_t i)
 {
     plim_request_opts o;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     fill(i, &o);
     struct outcome *out = &run->life->asks[i];
     out->submit = plim_request_submit(run->engine, &o, &run->requests[i], &err);
@@ -248,7 +248,7 @@ static void submit(struct run *run, uint32_t i)
 static void call_all(struct run *run)
 {
     plim_engine *e = run->engine;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     static char out[1 << 16];
     int32_t got[64];
     size_t need;
@@ -271,7 +271,7 @@ static void call_all(struct run *run)
 // Nothing runs. What did not come back under the fault comes back after it (serve_last).
 static void sleep_and_wake(struct run *run)
 {
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     run->life->calls[11] = plim_engine_sleep(run->engine, 0, &err);
     run->life->calls[12] = plim_engine_wake(run->engine, &err);
 }
@@ -305,7 +305,7 @@ static void serve(struct run *run)
 
 static void serve_last(struct run *run)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     run->life->last_wake = plim_engine_wake(run->engine, &err); // OK where it is awake
     submit(run, ASKS);
     for (uint32_t step = 0; step < STEPS_MAX && !run->done[ASKS]; step++) {

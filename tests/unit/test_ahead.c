@@ -118,7 +118,7 @@ static struct plm_sim_world world;
 static struct plm_sim_clock sim_clock;
 static struct plm_clock clock_source;
 static plim_engine_opts opts;
-static plim_error err;
+static plim_error err = PLIM_INIT(plim_error);
 static uint64_t prefers = PLM_GPU_PREFERS; // of the device
 
 static void init(bool async)

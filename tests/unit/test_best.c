@@ -31,7 +31,7 @@ static plim_engine *create(uint64_t prefers, enum plm_sim_poison poison)
 {
     plim_engine_opts o, read;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     memset(&world, 0, sizeof(world));
     plm_sim_clock_init(&sim_clock);
     clock_source = plm_sim_clock_source(&sim_clock);
@@ -76,7 +76,7 @@ static int run(plim_engine *engine, enum wish wish, int32_t first, int32_t token
     const int32_t prompt[] = {first, 9, 30, 2};
     plim_request_opts q;
     plim_request *request = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_event e = {.struct_size = sizeof(e)};
     int status = 1;
     plim_request_opts_init(&q);

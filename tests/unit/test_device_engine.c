@@ -25,7 +25,7 @@ static plim_engine *create(uint32_t chunk)
 {
     plim_engine_opts o;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine_opts_init(&o);
     o.model_path = TEST_MODELS "/llama-k256-q4_k_m.gguf";
     o.device = DEVICE;
@@ -51,7 +51,7 @@ static plim_request *submit(plim_engine *engine, uint32_t i, bool logprobs)
     static int32_t prompt[PROMPT + OTHERS];
     plim_request_opts q;
     plim_request *request = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     for (uint32_t k = 0; k < PROMPT + OTHERS; k++)
         prompt[k] = (int32_t)((k * 37 + k * k % 11) % 250);
     plim_request_opts_init(&q);

@@ -58,7 +58,7 @@ static plim_engine *create(const plim_engine_opts *o)
 {
     plim_engine_opts read;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plm_sim_clock_init(&sim_clock);
     clock_source = plm_sim_clock_source(&sim_clock);
     clock_source.wall_ns = jumping_wall;
@@ -96,7 +96,7 @@ static int ask(plim_engine *engine, uint32_t n_prompt, uint32_t n_out, uint32_t 
     q.n = n;
     q.ignore_eos = 1;
     q.cache_prompt = 0;
-    memset(err, 0, sizeof(*err));
+    *err = (plim_error)PLIM_INIT(plim_error);
     *ret = NULL;
     return plim_request_submit(engine, &q, ret, err);
 }
@@ -104,7 +104,7 @@ static int ask(plim_engine *engine, uint32_t n_prompt, uint32_t n_out, uint32_t 
 static plim_request *must_ask(plim_engine *engine, uint32_t n_prompt, uint32_t n_out)
 {
     plim_request *request;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     int r = ask(engine, n_prompt, n_out, 1, &request, &err);
     if (r != PLIM_OK)
         ck_abort_msg("submit: %d %s", r, err.message);
@@ -165,7 +165,7 @@ START_TEST(every_offer_is_honoured)
     const plim_metrics idle = metrics(engine);
     for (uint32_t turn = 0; turn < 1500; turn++) {
         plim_request **slot = &held[draw(&at, 16)], *request;
-        plim_error err;
+        plim_error err = PLIM_INIT(plim_error);
         plim_request_free(*slot);
         *slot = NULL;
         step(engine, draw(&at, 3));
@@ -186,7 +186,7 @@ START_TEST(every_offer_is_honoured)
         if (err.offer_prompt_tokens == 0)
             continue;
         offers++;
-        plim_error again;
+        plim_error again = PLIM_INIT(plim_error);
         r = ask(engine, (uint32_t)err.offer_prompt_tokens, (uint32_t)err.offer_max_tokens,
                 (uint32_t)err.offer_n, &request, &again);
         if (r != PLIM_OK)
@@ -227,7 +227,7 @@ static void refuse_100(plim_engine *engine, int want, const char *term, uint32_t
     const struct base before = base_of(engine);
     for (uint32_t i = 0; i < 100; i++) {
         plim_request *request;
-        plim_error err;
+        plim_error err = PLIM_INIT(plim_error);
         int r = ask(engine, n_prompt, n_out, n, &request, &err);
         ck_assert_msg(r == want && strcmp(err.term, term) == 0, "%d %s: %s", r, err.term,
                       err.message);
@@ -320,7 +320,7 @@ START_TEST(retry_after_is_the_forecast)
 {
     plim_engine_opts o;
     plim_request *request;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     base_opts(&o);
     o.max_sequences = 1;
     o.queue_max = 1;
@@ -347,7 +347,7 @@ START_TEST(a_wall_clock_that_jumps_changes_no_deadline)
 {
     plim_engine_opts o;
     plim_event e;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_request *third;
     base_opts(&o);
     o.max_sequences = 1;
@@ -406,7 +406,7 @@ START_TEST(a_streak_of_refusals_takes_a_fresh_reading)
 {
     plim_engine_opts o;
     plim_request *request, *held[2];
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     base_opts(&o);
     o.max_sequences = 1;
     o.queue_max = 1;
@@ -446,7 +446,7 @@ START_TEST(the_memory_report_shows_refusals_and_adds_up)
     static char text[65536];
     plim_engine_opts o;
     plim_request *request;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     size_t need;
     base_opts(&o);
     plim_engine *engine = create(&o);

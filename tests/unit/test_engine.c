@@ -41,7 +41,7 @@ static void base_opts(plim_engine_opts *o, const char *model)
 static plim_engine *create(const plim_engine_opts *o)
 {
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     int r = plim_engine_create(o, &engine, &err);
     if (r != PLIM_OK)
         ck_abort_msg("create: %d %s", r, err.message);
@@ -133,7 +133,7 @@ static void prompt_opts(plim_request_opts *q, uint32_t n_prompt)
 static plim_request *submit(plim_engine *engine, const plim_request_opts *q)
 {
     plim_request *request = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     int r = plim_request_submit(engine, q, &request, &err);
     if (r != PLIM_OK)
         ck_abort_msg("submit: %d %s", r, err.message);
@@ -439,7 +439,7 @@ START_TEST(bad_requests_are_refused_by_name)
     static const plim_text empty = {"", 0}, broken = {"\xFF", 1};
     plim_engine_opts o;
     plim_request_opts q;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_request *request = NULL;
     base_opts(&o, models[0]);
     plim_engine *engine = create(&o);
@@ -497,7 +497,7 @@ START_TEST(the_queue_is_bounded)
 {
     plim_engine_opts o;
     plim_request_opts q;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_request *requests[8];
     base_opts(&o, models[0]);
     o.queue_max = 3;
@@ -720,7 +720,7 @@ START_TEST(submit_survives_every_failed_allocation)
         struct plm_host_stats before, after;
         plim_request *request = NULL;
         struct answer a = {0};
-        plim_error err;
+        plim_error err = PLIM_INIT(plim_error);
         plim_request_opts_init(&q);
         q.prompt = "a prompt that is cut into many tokens, and so takes several steps";
         q.prompt_len = strlen(q.prompt);
@@ -782,7 +782,7 @@ START_TEST(host_memory_tells_never_from_now)
     plim_engine_opts o;
     plim_request_opts q;
     plim_request *request = NULL;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plim_metrics m = {.struct_size = sizeof(m)};
     size_t len;
     base_opts(&o, models[0]);
@@ -834,7 +834,7 @@ START_TEST(too_long_is_said_before_tokens_are_held)
     plim_engine_opts o;
     plim_request_opts q;
     plim_request *request = NULL;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     const size_t len = 16 << 20;
     base_opts(&o, models[0]);
     plim_engine *engine = create(&o);
@@ -869,7 +869,7 @@ START_TEST(create_names_what_is_wrong)
 {
     plim_engine_opts o;
     plim_engine *engine = NULL;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     base_opts(&o, models[0]);
     o.model_path = "/nowhere/model.gguf";
     ck_assert_int_lt(plim_engine_create(&o, &engine, &err), 0);
@@ -906,7 +906,7 @@ START_TEST(create_survives_every_failed_allocation)
     for (uint64_t n = 1;; n++) {
         struct plm_host *host = plm_host_create(0);
         plim_engine *engine = NULL;
-        plim_error err = {0};
+        plim_error err = PLIM_INIT(plim_error);
         plm_host_fail_nth(host, n, 0);
         const struct plm_engine_env env = {.host = host};
         int r = plm_engine_create_in(&env, &read, &engine, &err);

@@ -21,7 +21,7 @@ static plim_request *submit(plim_engine *engine, uint32_t i)
     static int32_t prompt[64 + REQUESTS];
     plim_request_opts q;
     plim_request *request = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     for (int32_t k = 0; k < (int32_t)(sizeof(prompt) / sizeof(prompt[0])); k++)
         prompt[k] = k * 37 % 250;
     plim_request_opts_init(&q);
@@ -42,7 +42,7 @@ static struct barriers_seen live(uint64_t prefers, uint32_t drop)
     plim_engine_opts o;
     plim_engine *engine = NULL;
     plim_request *requests[REQUESTS];
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     uint32_t tokens = 0;
     watched = *barriers_watch(runner_fused_cpu(prefers), drop);
     plim_engine_opts_init(&o);

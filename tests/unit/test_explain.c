@@ -22,7 +22,7 @@
 static json_object *explain(const char *model, const char *device, uint32_t ctx)
 {
     plim_engine_opts opts;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     plim_engine_opts_init(&opts);
     opts.model_path = model;
@@ -299,7 +299,7 @@ static plim_engine *start(const char *model)
     static struct plm_backend backend;
     plim_engine_opts opts, read;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     backend = plm_cpu_backend;
     backend.open = seen_open;
     backend.caps = seen_caps;
@@ -359,7 +359,7 @@ END_TEST
 
 static void refuses(const plim_engine_opts *opts, double rate, int status, const char *says)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     ck_assert_int_eq(plim_explain(opts, rate, false, NULL, 0, &need, &err), status);
     ck_assert_msg(strstr(err.message, says) != NULL, "\"%s\" lacks \"%s\"", err.message, says);

@@ -162,7 +162,7 @@ static plim_engine *create(const plim_engine_opts *o)
 {
     plim_engine_opts read;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plm_sim_clock_init(&sim_clock);
     clock_source = plm_sim_clock_source(&sim_clock);
     faulty = plm_sim_backend;
@@ -178,7 +178,7 @@ static plim_engine *create(const plim_engine_opts *o)
     int r = plm_engine_create_in(&env, &read, &engine, &err);
     if (r != PLIM_OK)
         ck_abort_msg("create: %d %s", r, err.message);
-    plim_model_info info;
+    plim_model_info info = PLIM_INIT(plim_model_info);
     plim_engine_model(engine, &info);
     fault.n_vocab = info.n_vocab;
     return engine;
@@ -213,7 +213,7 @@ static plim_request *ask_n(plim_engine *engine, uint32_t i, bool poison, uint32_
     int32_t tokens[64];
     plim_request_opts q;
     plim_request *request = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_request_opts_init(&q);
     q.n_tokens = 5 + 8 * (i % N);
     for (uint32_t t = 0; t < q.n_tokens; t++) {
@@ -519,7 +519,7 @@ START_TEST(a_device_without_room_is_waited_for)
 
     // Room for half of the cache beside the margin; then for the least that is of use, without it.
     const uint64_t held = atomic_load(&world.taken_bytes);
-    const uint64_t kv = (uint64_t)metrics(engine).memory_bytes[1];
+    const uint64_t kv = (uint64_t)metrics(engine).kv_bytes;
     const uint64_t margin = (uint64_t)metrics(engine).margin_bytes;
     const struct {
         uint64_t room, at_least, at_most;
@@ -613,7 +613,7 @@ START_TEST(a_loss_asleep_is_repaired_awake)
     base_opts(&o);
     plim_engine *engine = create(&o);
     ck_assert_int_eq(plim_engine_sleep(engine, 0, NULL), PLIM_OK);
-    ck_assert_int_eq(metrics(engine).memory_bytes[1], 0);
+    ck_assert_int_eq(metrics(engine).kv_bytes, 0);
     atomic_store(&world.lose, 1);
     step(engine, 10);
     ck_assert_uint_eq(metrics(engine).reopened, 0);
@@ -822,17 +822,17 @@ START_TEST(a_refused_submit_is_made_again_without_the_ballast)
     base_opts(&o);
     script.commit = PLM_COMMIT_SOFT;
     plim_engine *engine = create(&o);
-    const int64_t ballast = metrics(engine).memory_bytes[7];
+    const int64_t ballast = metrics(engine).ballast_bytes;
     ck_assert_int_gt(ballast, 0);
     begin(engine, got, N, NOBODY);
     until_tokens(engine, got, N, 2);
     fault.refuse_from = fault.refuse_to = fault.submits + 1;
     step(engine, 1);
     ck_assert_uint_eq(metrics(engine).resubmits, 1);
-    ck_assert_int_eq(metrics(engine).memory_bytes[7], 0);
+    ck_assert_int_eq(metrics(engine).ballast_bytes, 0);
     const uint64_t taken = atomic_load(&world.taken_bytes);
     step(engine, 1); // it is there again
-    ck_assert_int_eq(metrics(engine).memory_bytes[7], ballast);
+    ck_assert_int_eq(metrics(engine).ballast_bytes, ballast);
     ck_assert_uint_gt(atomic_load(&world.taken_bytes), taken);
     finish(engine, got, N);
     others_same(got, want, NOBODY);
@@ -908,17 +908,17 @@ START_TEST(an_overcommitted_device_gets_its_memory_back)
     script.commit = PLM_COMMIT_SOFT;
     script.overcommits = true;
     plim_engine *engine = create(&o);
-    const uint64_t kv = (uint64_t)metrics(engine).memory_bytes[1];
+    const uint64_t kv = (uint64_t)metrics(engine).kv_bytes;
     begin(engine, got, N, NOBODY);
     until_tokens(engine, got, N, 2);
     // All of the margin, and half of the cache.
     const uint64_t held = atomic_load(&world.taken_bytes);
-    const uint64_t foreign = 256 * MIB - held + (uint64_t)metrics(engine).memory_bytes[7] + kv / 2;
+    const uint64_t foreign = 256 * MIB - held + (uint64_t)metrics(engine).ballast_bytes + kv / 2;
     atomic_store(&world.foreign_bytes, foreign);
     finish(engine, got, N);
     others_same(got, want, NOBODY);
     ck_assert_uint_ge(metrics(engine).resubmits, 1);
-    ck_assert_uint_le(atomic_load(&world.taken_bytes) - (uint64_t)metrics(engine).memory_bytes[7],
+    ck_assert_uint_le(atomic_load(&world.taken_bytes) - (uint64_t)metrics(engine).ballast_bytes,
                       256 * MIB - foreign);
     plim_engine_free(engine);
 }

@@ -35,7 +35,7 @@ static struct plm_clock clock_source;
 static struct plm_sim_world world;
 static struct plm_sim_opts script;
 static plim_engine_opts opts;
-static plim_error err;
+static plim_error err = PLIM_INIT(plim_error);
 
 static void write_model(void)
 {

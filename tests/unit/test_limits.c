@@ -21,7 +21,7 @@ static plim_engine_opts plain(void)
 static void contradict(const plim_engine_opts *o, const char *param, const char *const words[4])
 {
     plim_engine *engine;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     int r = plim_engine_create(o, &engine, &err);
     ck_assert_msg(r == PLIM_ERR_INVALID, "%s: %d %s", words[0], r, err.message);
     if (param != NULL)

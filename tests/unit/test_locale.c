@@ -151,7 +151,7 @@ static char *answer(plim_engine *engine)
 
 static char *render(plim_engine *engine)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     char *out = calloc(1, 4096);
     if (plim_chat_render(engine, CHAT, strlen(CHAT), out, 4096, &need, &err) != PLIM_OK)
@@ -163,7 +163,7 @@ static char *wrong_temperature(plim_engine *engine)
 {
     plim_request_opts q;
     plim_request *request;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_request_opts_init(&q);
     q.prompt = "x";
     q.prompt_len = 1;
@@ -175,7 +175,7 @@ static char *wrong_temperature(plim_engine *engine)
 static void of_files(char *texts[N_TEXTS])
 {
     plim_engine_opts o;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_plan *plan;
     size_t need = 0;
     options(&o);
@@ -215,7 +215,7 @@ static void say_all(char *texts[N_TEXTS], const char *certificate)
 {
     plim_engine_opts o;
     plim_engine *engine;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     options(&o);
     o.incident = on_incident;
     o.incident_ctx = &texts[WORLD];

@@ -146,7 +146,7 @@ START_TEST(diff_of_plans)
 {
     struct plm_host *host = plm_host_create(0);
     struct plm_buf a, b;
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     plm_buf_init(&a, host, PLM_HOST_OTHER);
     plm_buf_init(&b, host, PLM_HOST_OTHER);
     plan_text(&a, INT64_C(1) << 30);
@@ -166,7 +166,7 @@ END_TEST
 
 START_TEST(diff_of_fields_in_one_text)
 {
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     const char *out =
         diff("{\"object\":\"plan\",\"plan\":{\"line\":1048576,\"old\":\"x\",\"t_ns\":1}}",
              "{\"plan\":{\"line\":null,\"new\":[1]},\"object\":\"plan\",\"x\":{\"ns\":2}}", PLIM_OK,
@@ -179,7 +179,7 @@ END_TEST
 
 START_TEST(diff_says_what_is_wrong)
 {
-    plim_error err;
+    plim_error err = PLIM_INIT(plim_error);
     const char *plan = "{\"object\":\"plan\"}", *certificate = "{\"object\":\"certificate\"}";
     diff("{", plan, PLIM_ERR_FORMAT, &err);
     ck_assert_ptr_nonnull(strstr(err.message, "the first text: JSON at byte 1"));

@@ -187,7 +187,7 @@ static void compare(const struct plm_dry_kind *kind, uint64_t device_bytes)
     struct rig rig;
     plim_plan *plan = NULL;
     plim_engine *engine = NULL;
-    plim_error dry_err = {0}, err = {0};
+    plim_error dry_err = PLIM_INIT(plim_error), err = PLIM_INIT(plim_error);
     const plim_engine_opts opts = options(kind->name);
     rig_init(&rig, kind, device_bytes);
     const int dry = plim_plan_dry(&opts, device_bytes, &plan, &dry_err);
@@ -258,7 +258,7 @@ END_TEST
 static void expect_dry(const plim_engine_opts *opts, uint64_t bytes, int status, const char *what)
 {
     plim_plan *plan = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     ck_assert_int_eq(plim_plan_dry(opts, bytes, &plan, &err), status);
     ck_assert_msg(strstr(err.message, what) != NULL, "\"%s\" lacks \"%s\"", err.message, what);
     ck_assert_ptr_null(plan);
@@ -283,7 +283,7 @@ END_TEST
 // A real device refuses a file that ends after its header; the CPU's dry run plans from it.
 START_TEST(header_alone_does_not_start_the_cpu)
 {
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plim_engine *engine = NULL;
     plim_plan *plan = NULL;
     shape_path(0, GGUF_MIX_Q4_K_M);

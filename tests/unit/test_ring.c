@@ -39,7 +39,7 @@ static void begin(struct scene *s)
 {
     *s = (struct scene){.device = {.capacity_bytes = UINT64_C(512) << 20}};
     plim_engine_opts o;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plm_sim_clock_init(&s->virtual_clock);
     s->clock = plm_sim_clock_source(&s->virtual_clock);
     s->host = plm_host_create(0);

@@ -138,7 +138,7 @@ static void rig_init(struct rig *rig)
 static plim_engine *start(struct rig *rig)
 {
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     if (plm_engine_create_in(&rig->env, &rig->opts, &engine, &err) != PLIM_OK)
         ck_abort_msg("%s", err.message);
     return engine;
@@ -475,7 +475,7 @@ static plim_engine *start_tiny(const char *model, const struct plm_buf *tuning)
     static char file[512];
     plim_engine_opts o, read;
     plim_engine *engine = NULL;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     plm_sim_clock_init(&time);
     clock = plm_sim_clock_source(&time);
     const struct plm_engine_env env = {.host = plm_host_create(0), .clock = &clock, .seed = 1};

@@ -548,7 +548,7 @@ void check_after_step(struct run *run, bool worked)
               m->allocations_in_step, run->observer.late_allocs);
     // Where others can take what we do not hold, the ballast stays held: it is the margin, beyond
     // the line.
-    const int64_t used = m->used_bytes - m->memory_bytes[PLM_MEM_BALLAST];
+    const int64_t used = m->used_bytes - m->ballast_bytes;
     // While a lost device is built up again the plan's own line holds: what neighbours left of it
     // is found out by that.
     const int64_t line = run->engine->recover.down ? run->plan.line : m->limit_bytes;
@@ -566,11 +566,9 @@ void check_after_step(struct run *run, bool worked)
 static void check_counts(struct run *run)
 {
     const plim_metrics *m = &run->metrics;
-    uint64_t ended = 0;
-    for (int i = 0; i < PLIM_FINISH_REASONS; i++)
-        ended += m->finished[i];
-    if (ended != run->n_ended ||
-        m->finished[PLIM_FINISH_STOP] + m->finished[PLIM_FINISH_LENGTH] != run->n_finished)
+    const uint64_t well = m->finished_stop + m->finished_length;
+    const uint64_t ended = well + m->finished_cancelled + m->finished_error;
+    if (ended != run->n_ended || well != run->n_finished)
         fault(run, FAULT_METRICS, "%" PRIu64 " ends are published, %u were seen, %u of them well",
               ended, run->n_ended, run->n_finished);
     if (m->generated_tokens != run->n_tokens && !computes(run))

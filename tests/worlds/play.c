@@ -178,7 +178,7 @@ static void let_in(struct run *run, struct played *p, const plim_request_opts *o
 static void take_offer(struct run *run, struct played *p, const int32_t *prompt)
 {
     plim_request_opts o;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     const plim_error *r = &p->refusal;
     if (r->offer_prompt_tokens <= 0)
         return;
@@ -207,7 +207,7 @@ static void take_offer(struct run *run, struct played *p, const int32_t *prompt)
 static void submit(struct run *run, struct played *p)
 {
     plim_request_opts o;
-    plim_error err = {0};
+    plim_error err = PLIM_INIT(plim_error);
     const uint32_t index = (uint32_t)(p - run->requests);
     int32_t *prompt = pool_take(run, p->ask->prompt);
     play_prompt(run->world, index, run->n_vocab, prompt, p->ask->prompt);
@@ -546,7 +546,7 @@ void play(struct run *run, const struct plm_world *world, const struct play_opts
     run->metrics.struct_size = sizeof(run->metrics);
     plim_engine_metrics(run->engine, &run->metrics);
     run->committed = run->plan.resident + run->plan.host + run->plan.margin + run->plan.budget;
-    const int64_t ballast = run->metrics.memory_bytes[PLM_MEM_BALLAST];
+    const int64_t ballast = run->metrics.ballast_bytes;
     run->left_at_ready = observed_left(&run->observer, &run->device) + ballast;
     run->may_hold = run->plan.line + ballast;
     run->allocs_at_ready = run->observer.world.allocs;

@@ -61,8 +61,13 @@ static void histogram(const struct writer *w, const char *name, const char *help
 // The set that vLLM has, by its names.
 static void vllm_set(const struct writer *w, const plim_metrics *m)
 {
-    static const char *const reasons[PLIM_FINISH_REASONS] = {NULL, "stop", "length", "abort",
-                                                             "error"};
+    const struct {
+        const char *reason;
+        uint64_t n;
+    } finished[] = {{"stop", m->finished_stop},
+                    {"length", m->finished_length},
+                    {"abort", m->finished_cancelled},
+                    {"error", m->finished_error}};
     gauge(w, "num_requests_running", "Requests with KV blocks", m->running);
     gauge(w, "num_requests_waiting", "Requests in the queue", m->waiting);
     gauge(w, "kv_cache_usage_perc", "Used part of the KV cache, 1 is all", m->kv_usage);
@@ -75,8 +80,9 @@ static void vllm_set(const struct writer *w, const plim_metrics *m)
     counter(w, "prompt_tokens_total", "Prompt tokens", (double)m->prompt_tokens);
     counter(w, "generation_tokens_total", "Generated tokens", (double)m->generated_tokens);
     head(w, "request_success_total", "counter", "Requests that ended, by reason");
-    for (int i = PLIM_FINISH_STOP; i < PLIM_FINISH_REASONS; i++)
-        sample(w, "request_success_total", "finished_reason", reasons[i], (double)m->finished[i]);
+    for (size_t i = 0; i < sizeof(finished) / sizeof(finished[0]); i++)
+        sample(w, "request_success_total", "finished_reason", finished[i].reason,
+               (double)finished[i].n);
     histogram(w, "time_to_first_token_seconds", "Submit to first token", &m->time_to_first_token);
     histogram(w, "inter_token_latency_seconds", "Between two tokens", &m->inter_token);
     histogram(w, "e2e_request_latency_seconds", "Submit to end", &m->e2e);
@@ -108,11 +114,17 @@ static void llama_set(const struct writer *w, const plim_metrics *m)
 
 static void memory_set(const struct writer *w, const plim_metrics *m)
 {
-    static const char *const kinds[9] = {"weights", "kv",      "state",   "workspace", "encoder",
-                                         "graph",   "staging", "ballast", "other"};
+    const struct {
+        const char *kind;
+        int64_t bytes;
+    } held[] = {{"weights", m->weights_bytes}, {"kv", m->kv_bytes},
+                {"state", m->state_bytes},     {"workspace", m->workspace_bytes},
+                {"encoder", m->encoder_bytes}, {"graph", m->graph_bytes},
+                {"staging", m->staging_bytes}, {"ballast", m->ballast_bytes},
+                {"other", m->other_bytes}};
     head(w, "device_memory_bytes", "gauge", "Device memory held, by class");
-    for (int i = 0; i < 9; i++)
-        sample(w, "device_memory_bytes", "kind", kinds[i], (double)m->memory_bytes[i]);
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+        sample(w, "device_memory_bytes", "kind", held[i].kind, (double)held[i].bytes);
     // Below the line, what is not held now.
     const int64_t free_bytes = m->limit_bytes - m->used_bytes;
     sample(w, "device_memory_bytes", "kind", "free", free_bytes > 0 ? (double)free_bytes : 0);

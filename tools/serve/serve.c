@@ -103,6 +103,7 @@ static void *load(void *arg)
 {
     struct loop *l = arg;
     plm_plan_cache_load(&l->srv.plan_cache, &l->srv.engine_flags.opts);
+    l->load_error = (plim_error)PLIM_INIT(plim_error);
     l->load_status = plim_engine_create(&l->srv.engine_flags.opts, &l->loaded, &l->load_error);
     if (l->load_status == PLIM_OK)
         plm_plan_cache_store(&l->srv.plan_cache, l->loaded, "serve");
@@ -197,6 +198,7 @@ static void on_loaded(struct loop *l)
         return;
     }
     srv->engine = l->loaded;
+    srv->model = (plim_model_info)PLIM_INIT(plim_model_info);
     plim_engine_model(srv->engine, &srv->model);
     plim_metrics m = {.struct_size = sizeof(m)};
     plim_engine_metrics(srv->engine, &m);

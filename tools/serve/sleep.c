@@ -8,8 +8,6 @@
 #define TIMEOUT_MS     30000    // that running requests get, as at a shutdown
 #define TIMEOUT_MS_MAX 86400000 // a day
 
-#define KV 1 // in plim_metrics.memory_bytes
-
 static bool read_timeout(struct plm_call *call, const struct plm_json_doc *doc, int64_t *ret)
 {
     const struct plm_json_value *v = plm_json_get(doc, "timeout_ms");
@@ -42,7 +40,7 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
 {
     struct plm_server *srv = call->srv;
     plim_metrics before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
-    plim_error error = {0};
+    plim_error error = PLIM_INIT(plim_error);
     int64_t timeout_ms = 0;
     if (sleep && !read_timeout(call, doc, &timeout_ms))
         return;
@@ -64,14 +62,14 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
         return;
     }
     const int64_t sign = sleep ? 1 : -1;
-    plm_out_printf(
-        &call->reply,
-        "{\"object\":\"%s\",\"asleep\":%s,\"%s_bytes\":%" PRId64 ",\"%s_blocks\":%" PRId64
-        ",\"seconds\":%.3f}",
-        sleep ? "sleep" : "wake", after.asleep ? "true" : "false", sleep ? "released" : "taken",
-        sign * (before.memory_bytes[KV] - after.memory_bytes[KV]), sleep ? "released" : "taken",
-        sign * ((int64_t)before.blocks_total - (int64_t)after.blocks_total),
-        (double)(plm_now_ms() - from_ms) / 1e3);
+    plm_out_printf(&call->reply,
+                   "{\"object\":\"%s\",\"asleep\":%s,\"%s_bytes\":%" PRId64
+                   ",\"%s_blocks\":%" PRId64 ",\"seconds\":%.3f}",
+                   sleep ? "sleep" : "wake", after.asleep ? "true" : "false",
+                   sleep ? "released" : "taken", sign * (before.kv_bytes - after.kv_bytes),
+                   sleep ? "released" : "taken",
+                   sign * ((int64_t)before.blocks_total - (int64_t)after.blocks_total),
+                   (double)(plm_now_ms() - from_ms) / 1e3);
 }
 
 bool plm_sleeps(const struct plm_server *srv, const plim_metrics *m)

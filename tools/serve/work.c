@@ -56,7 +56,7 @@ static bool ends_inside_a_character(const plim_engine *engine, const int32_t *id
 static bool make_echo(struct plm_call *call)
 {
     const plim_request_opts *o = &call->parsed.opts;
-    plim_error error = {0};
+    plim_error error = PLIM_INIT(plim_error);
     size_t need = 0;
     call->has_echo = true;
     if (o->tokens == NULL) {
@@ -100,7 +100,7 @@ static void generate(struct plm_call *call, const struct plm_json_doc *doc, bool
     plm_out_finish(&call->body);
     if (call->parsed.echo && !make_echo(call))
         return;
-    plim_error error = {0};
+    plim_error error = PLIM_INIT(plim_error);
     call->parsed.opts.user = call;
     call->parsed.opts.host_charged_bytes = plm_openai_charged(&call->parsed);
     plim_request *request = NULL;
@@ -205,7 +205,7 @@ void plm_work_tokenize(struct plm_call *call, const struct plm_json_doc *doc)
     plm_out_init(&text, call->srv->engine);
     plm_out_init(&ids, call->srv->engine);
     plm_json_text(v, &text);
-    plim_error error = {0};
+    plim_error error = PLIM_INIT(plim_error);
     size_t n = 0;
     int status = text.failed ? PLIM_ERR_NOMEM_HOST
                              : tokenize(call->srv->engine, &text, add_special, parse_special, &ids,
@@ -255,7 +255,7 @@ static void detokenize(struct plm_call *call, struct json_object *list)
         plm_api_error_host(&call->error);
     if (call->error.http == 0) {
         const int32_t *p = (const int32_t *)(const void *)ids.data;
-        plim_error error = {0};
+        plim_error error = PLIM_INIT(plim_error);
         size_t need = 0;
         int status = plim_detokenize(call->srv->engine, p, n, NULL, 0, &need, &error);
         if ((status == PLIM_OK || status == PLIM_ERR_LIMIT) && plm_out_reserve(&text, need + 1))
@@ -294,7 +294,7 @@ void plm_work_apply_template(struct plm_call *call, const struct plm_json_doc *d
     plm_out_init(&chat, call->srv->engine);
     plm_out_init(&text, call->srv->engine);
     if (plm_chat_json(doc, &chat, &call->error)) {
-        plim_error error = {0};
+        plim_error error = PLIM_INIT(plim_error);
         size_t need = 0;
         // Most prompts are little longer than their JSON, so that one round is enough.
         int status = PLIM_ERR_NOMEM_HOST;
