@@ -266,9 +266,10 @@ PLIM_API int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_err
 /* Takes the KV cache again as planned, as much as the device gives now, and validates it; blocks.
  * OUT_OF_DEVICE: less than the floor was there; still asleep. Awake already: OK. */
 PLIM_API int plim_engine_wake(plim_engine *engine, plim_error *err);
-/* The proven plan as a certificate for a later start (plim_engine_opts.certificate; no text where
- * the model has no fingerprint), and what autotune found (plim_engine_opts.tuning; no text where
- * nothing was tuned): JSON. OK, LIMIT, NOMEM_HOST. */
+/* What was measured and proven as a certificate for a later start, which plans from it with the
+ * room that there is then (plim_engine_opts.certificate; no text where the model has no
+ * fingerprint), and what autotune found (plim_engine_opts.tuning; no text where nothing was tuned):
+ * JSON. OK, LIMIT, NOMEM_HOST. */
 PLIM_API int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap,
                                      size_t *need);
 PLIM_API int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need);

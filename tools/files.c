@@ -58,64 +58,108 @@ char *plm_file_read(const char *command, const char *path, FILE *file, size_t ma
     return NULL;
 }
 
-static bool write_through(FILE *file, const char *text, size_t len)
+// ---- writing ----
+
+static void complain(const char *command, const char *path)
 {
-    bool ok = fwrite(text, 1, len, file) == len;
-    ok = fflush(file) == 0 && ok;
-    int why = errno;
-    ok = fclose(file) == 0 && ok;
-    if (!ok && why != 0)
-        errno = why;
-    return ok;
+    fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(errno));
 }
 
-bool plm_file_write(const char *command, const char *path, const char *text, size_t len)
+// A new file beside `path`, open for writing: of a random name that nobody could have put a link or
+// a file at (O_EXCL follows none), readable by the user alone (mode 0600). *ret_name is the
+// caller's to free. -1 with errno.
+static int open_beside(const char *path, char **ret_name)
 {
-    // A device or a pipe can not be replaced; it is written in place.
-    struct stat st;
-    bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
-    char *part = in_place ? strdup(path) : NULL;
-    if (!in_place && asprintf(&part, "%s.part", path) < 0)
-        part = NULL;
-    if (part == NULL) {
-        fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(ENOMEM));
-        return false;
+    if (asprintf(ret_name, "%s" PLM_FILE_PART "XXXXXX", path) < 0) {
+        *ret_name = NULL;
+        errno = ENOMEM;
+        return -1;
     }
-    errno = 0;
-    FILE *file = fopen(part, "wb");
-    bool ok = file != NULL && write_through(file, text, len);
-    ok = ok && (in_place || rename(part, path) == 0);
+    const int fd = mkostemp(*ret_name, O_CLOEXEC);
+    if (fd < 0) {
+        const int why = errno;
+        free(*ret_name);
+        *ret_name = NULL;
+        errno = why;
+    }
+    return fd;
+}
+
+// Closes fd in every case; errno says why it failed.
+static bool write_all(int fd, const char *text, size_t len)
+{
+    bool ok = true;
+    while (ok && len > 0) {
+        const ssize_t n = write(fd, text, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        ok = n >= 0;
+        text += ok ? n : 0;
+        len -= ok ? (size_t)n : 0;
+    }
+    const int why = errno;
+    const bool closed = close(fd) == 0;
+    if (!ok)
+        errno = why;
+    return ok && closed;
+}
+
+bool plm_file_replace(const char *command, const char *path, const char *text, size_t len)
+{
+    char *part;
+    const int fd = open_beside(path, &part);
+    bool ok = fd >= 0 && write_all(fd, text, len);
+    ok = ok && rename(part, path) == 0;
     if (!ok) {
-        fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(errno));
-        if (file != NULL && !in_place)
+        complain(command, path);
+        if (part != NULL)
             unlink(part);
     }
     free(part);
     return ok;
+}
+
+// A device or a pipe can not be replaced; it is written in place.
+static bool is_in_place(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+bool plm_file_write(const char *command, const char *path, const char *text, size_t len)
+{
+    if (!is_in_place(path))
+        return plm_file_replace(command, path, text, len);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd >= 0 && write_all(fd, text, len))
+        return true;
+    complain(command, path);
+    return false;
 }
 
 bool plm_file_writable(const char *command, const char *path)
 {
     struct stat st;
+    if (is_in_place(path)) {
+        if (access(path, W_OK) == 0)
+            return true;
+        complain(command, path);
+        return false;
+    }
     char *part = NULL;
     int fd = -1;
-    errno = 0;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        if (S_ISDIR(st.st_mode))
-            errno = EISDIR;
-        else if (access(path, W_OK) == 0)
-            return true;
-    } else if (asprintf(&part, "%s.part", path) >= 0) {
-        fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-        if (fd >= 0)
-            unlink(part);
-    }
-    if (fd < 0)
-        fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(errno));
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
     else
-        close(fd);
+        fd = open_beside(path, &part);
+    if (fd < 0) {
+        complain(command, path);
+        return false;
+    }
+    close(fd);
+    unlink(part);
     free(part);
-    return fd >= 0;
+    return true;
 }
 
 bool plm_stdout_finish(const char *command)

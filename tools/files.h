@@ -14,8 +14,15 @@
 char *plm_file_read(const char *command, const char *path, FILE *file, size_t max_bytes,
                     size_t *ret_len);
 
-// Writes a file as a whole: others see the old one or the new one, never a part. False: a message
-// was printed and the old file is untouched.
+// Every file that the program writes comes from here: under a random name that did not exist,
+// readable by the user alone, then renamed into place. So others see the old one or the new one,
+// never a part, and no link that somebody planted is followed. False: a message was printed and the
+// old file is untouched.
+bool plm_file_replace(const char *command, const char *path, const char *text, size_t len);
+// In the names of files that are being written: NAME.part-XXXXXX.
+#define PLM_FILE_PART ".part-"
+// The same for a path that the user names, which may be a pipe or a device: those are written in
+// place.
 bool plm_file_write(const char *command, const char *path, const char *text, size_t len);
 
 // Whether a file can be written there, asked before the work whose result it is to hold. False: a

@@ -45,6 +45,6 @@ void plm_incident_write(void *ctx, const char *reason, const char *world, size_t
         strftime(at, sizeof(at), "%Y%m%d-%H%M%S", &tm);
     const int n =
         snprintf(path, sizeof(path), "%s/%s-%02u-%s.world", in->folder, at, ++in->n, what);
-    if (n > 0 && (size_t)n < sizeof(path) && plm_file_write("serve", path, world, len))
+    if (n > 0 && (size_t)n < sizeof(path) && plm_file_replace("serve", path, world, len))
         fprintf(stderr, "plimsoll: incident (%s): %s\n", reason, path);
 }

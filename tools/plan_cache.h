@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder in which commands keep what a start proved and tuned, so that the next one under the
 // same key is fast (plim_engine_opts.certificate and .tuning). The engine judges what is in a file;
-// here it is only found by name and read within bounds. Without a folder, or where it can not be
-// written, every start proves its plan anew.
+// here it is only found by name and read within bounds. Files that no start took for 90 days go,
+// and the oldest beyond 128. Without a folder, or where it can not be written, every start proves
+// its plan anew.
 #ifndef PLM_TOOLS_PLAN_CACHE_H
 #define PLM_TOOLS_PLAN_CACHE_H
 

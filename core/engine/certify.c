@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/text.h"
 #include "core/engine/impl.h"
 
-// What the plan depends on. What only decides how much room there is (other processes, cgroups) is
-// no part of it: that is read anew by every start.
+// What the measures of a start depend on. What only says how much room there is (limits, other
+// processes, the size of pool and prefix cache) is no part of it: with that, every start plans
+// anew.
 static void make_key(const struct plm_core *core, uint64_t fingerprint, struct plm_cert_key *key)
 {
     const struct plm_caps *caps = plm_device_caps(core->device);
@@ -38,13 +38,8 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_number(key, "batch_max_tokens", o->batch_max_tokens);
     plm_cert_key_number(key, "max_sequences", o->max_sequences);
     plm_cert_key_number(key, "prove_full", o->prove_full);
-    plm_cert_key_number(key, "memory_limit_bytes", (int64_t)o->memory_limit_bytes);
-    plm_cert_key_number(key, "host_limit_bytes", (int64_t)o->host_limit_bytes);
-    plm_cert_key_number(key, "host_caller_bytes", (int64_t)o->host_caller_bytes);
-    plm_cert_key_number(key, "max_total_tokens", (int64_t)o->max_total_tokens);
-    plm_snprintf(text, sizeof(text), "%.9g", o->memory_fraction);
-    plm_cert_key_text(key, "memory_fraction", text);
-    plm_cert_key_number(key, "prefix_cache", o->prefix_cache);
+    // The stress of a pinned size has no cold pass: it measures something else.
+    plm_cert_key_number(key, "pinned", o->max_total_tokens != 0);
     plm_cert_key_number(key, "reference_kernels", o->reference_kernels);
     plm_cert_key_number(key, "float_activations", o->float_activations);
     plm_cert_key_number(key, "kv_f32", o->kv_f32);

@@ -11,7 +11,7 @@
 #include "core/base/json.h"
 #include "core/plan/report.h"
 
-#define VERSION 1 // of the format
+#define VERSION 2 // of the format
 // What json-c takes at most for each byte of text (an empty object in an array, measured), charged
 // while it lives.
 #define JSON_BYTES_PER_BYTE 64
@@ -187,6 +187,14 @@ static void read_cgroups(struct reader *r, struct plm_plan_input *in)
     }
 }
 
+static struct plm_plan_caps read_caps(struct reader *r)
+{
+    return (struct plm_plan_caps){.batch_max_tokens = count(r, "batch_max_tokens"),
+                                  .max_sequences = count(r, "max_sequences"),
+                                  .max_context = count(r, "max_context"),
+                                  .state_checkpoints = count(r, "state_checkpoints")};
+}
+
 static void read_input(struct reader *r, struct plm_plan_input *in)
 {
     *in =
@@ -206,10 +214,7 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
                                 .host_limit = bytes(r, "host_limit"),
                                 .host_caller = bytes(r, "host_caller"),
                                 .memory_fraction = fraction(r, "memory_fraction"),
-                                .caps = {.batch_max_tokens = count(r, "batch_max_tokens"),
-                                         .max_sequences = count(r, "max_sequences"),
-                                         .max_context = count(r, "max_context"),
-                                         .state_checkpoints = count(r, "state_checkpoints")},
+                                .caps = read_caps(r),
                                 .state_bytes = bytes(r, "state_bytes"),
                                 .block_bytes = bytes(r, "block_bytes"),
                                 .max_slab_bytes = bytes(r, "max_slab_bytes"),
@@ -277,6 +282,11 @@ static void read_evidence(struct reader *r, struct plm_profile *ret)
     ret->settled = boolean(r, "settled");
     ret->asked_context = count(r, "asked_context");
     ret->context_lowered = boolean(r, "context_lowered");
+    struct reader stressed = inner(r, "stressed");
+    ret->stressed = read_caps(&stressed);
+    r->status = stressed.status;
+    if (r->status == PLM_OK && !plm_caps_within(&ret->plan.in.caps, &ret->stressed))
+        fault(r, "stressed", "is less than what was planned");
     ret->not_returned = bytes(r, "not_returned");
     ret->slow_bytes = bytes(r, "slow_bytes");
     ret->graph_bytes = bytes(r, "graph_bytes");
@@ -327,7 +337,7 @@ static int read_object(struct json_object *object, const struct plm_cert_key *ke
     if (kind == NULL || strcmp(json_object_get_string(kind), "certificate") != 0)
         return plm_fail(err, PLM_ERR_FORMAT, "it is no certificate");
     if (bytes(&top, "version") != VERSION)
-        fault(&top, "version", "is not 1");
+        fault(&top, "version", "is not 2");
     struct reader part = inner(&top, "key");
     if (part.status != PLM_OK || check_key(&part, key) != PLM_OK)
         return part.status;

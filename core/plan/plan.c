@@ -25,6 +25,14 @@ struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps)
                               .ctx = caps->max_context};
 }
 
+bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits)
+{
+    return caps->batch_max_tokens <= limits->batch_max_tokens &&
+           caps->max_sequences <= limits->max_sequences &&
+           caps->max_context <= limits->max_context &&
+           caps->state_checkpoints <= limits->state_checkpoints;
+}
+
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps)
 {
     return (int64_t)plm_div_ceil(caps->max_context, PLM_KV_BLOCK_TOKENS);

@@ -122,6 +122,8 @@ struct plm_plan {
 
 // The worst shape that serving allows: rows, sequences, logits rows and context at their caps.
 struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps);
+// Whether no cap is above its limit.
+bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits);
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
 
 // PLM_OK, or INVALID with the field's name: a fraction that is 0, above 1 or NaN, a negative size.

@@ -118,8 +118,10 @@ struct plm_profile_opts {
     // CPU, where no driver can grow behind a forward: without prove_full passes run few layers, the
     // cold pass leaves out those at full context, and chunks there keep to PLM_PROFILE_WORK.
     bool host_pays;
-    // The plan that an earlier start under the same key proved, or NULL: taken without stress where
-    // there is room for it now, and validated once. Where that fails, the whole loop runs.
+    // What an earlier start under the same key measured, or NULL: it stands for the stress, the
+    // formula runs again with the readings and limits of now, and the size that comes out is
+    // validated once. Where that fails, or the caps are beyond those that were stressed then, the
+    // whole loop runs.
     const struct plm_profile *certified;
 };
 
@@ -147,11 +149,12 @@ struct plm_profile {
     uint32_t reads;    // until two were equal
     bool settled;      // they became so
     bool context_lowered;
-    uint32_t asked_context; // before it was lowered
-    bool certified;         // the size of an earlier start, validated by this one
-    int64_t not_returned;   // most bytes that a release did not bring back at the driver
-    int64_t slow_bytes;     // most bytes that a validation found to be slow memory
-    int64_t graph_bytes;    // by which the process grew over the capture of graphs
+    uint32_t asked_context;        // before it was lowered
+    bool certified;                // an earlier start stressed it, this one planned and validated
+    struct plm_plan_caps stressed; // the stress ran under these: its measures hold up to them
+    int64_t not_returned;          // most bytes that a release did not bring back at the driver
+    int64_t slow_bytes;            // most bytes that a validation found to be slow memory
+    int64_t graph_bytes;           // by which the process grew over the capture of graphs
     int64_t stress_ns, validate_ns, total_ns;
     uint32_t n_passes;
     struct plm_profile_pass passes[PLM_PROFILE_PASSES];

@@ -22,13 +22,15 @@ struct plm_loop {
     int64_t failed_bytes;     // of the last slab that was refused in this attempt, 0: none
     int64_t failed_free;      // reported free then
     int64_t slow_bytes;       // that this attempt found not to be on the device
-    uint32_t blocks;          // of the pool now
-    uint64_t done, total;     // progress of the stage
-    bool stressed;            // all passes ran once, on every rank
-    bool lost;                // this rank's device, at the last agreement
-    bool gone;                // another rank is
-    bool trial;               // of a value to suggest: nothing is suggested in turn
-    bool last_word;           // err says why; no retry can help
+    // What an earlier start measured, while it stands for a stress of this one; else NULL.
+    const struct plm_profile *measured;
+    uint32_t blocks;      // of the pool now
+    uint64_t done, total; // progress of the stage
+    bool stressed;        // all passes ran once, on every rank
+    bool lost;            // this rank's device, at the last agreement
+    bool gone;            // another rank is
+    bool trial;           // of a value to suggest: nothing is suggested in turn
+    bool last_word;       // err says why; no retry can help
 };
 
 // ---- profile_read.c ----
@@ -85,8 +87,8 @@ int plm_loop_prove(struct plm_loop *l, struct plm_plan *plan);
 // What the planner can not know, on a device that gives less than it says, is tried: the last word
 // names values that passed here.
 int plm_loop_fail_by_trial(struct plm_loop *l, const struct plm_plan *failed, const char *what);
-// The plan of an earlier start: taken as it is and validated once. PLM_OK with *ret_taken false
-// where it did not hold; everything but the workspace is given back then.
+// A plan from what an earlier start measured, validated once. PLM_OK with *ret_taken false where it
+// did not hold; everything but the workspace is given back then.
 int plm_loop_take_certified(struct plm_loop *l, struct plm_plan *ret, bool *ret_taken);
 
 #endif

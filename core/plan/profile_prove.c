@@ -333,35 +333,39 @@ int plm_loop_prove(struct plm_loop *l, struct plm_plan *plan)
     return r;
 }
 
-// ---- a size that was proved before ----
+// ---- what an earlier start measured ----
 
-// The plan of now for the certified size. OUT_OF_DEVICE: there is less room than it needs.
-static int plan_certified(struct plm_loop *l, struct plm_plan *ret)
+// Whether its stress ran under caps at least as high, on every rank.
+static int check_stressed(struct plm_loop *l, const struct plm_plan_caps *caps)
 {
-    const struct plm_plan *proved = &l->opts->certified->plan;
-    int r = plm_loop_snapshot(l);
-    if (r != PLM_OK)
-        return r;
-    // What this start will not measure is as it was measured then.
-    l->in.growth = proved->in.growth;
-    l->in.driver_calls = plm_max_i64(l->opts->in.driver_calls, proved->in.driver_calls);
-    r = plm_plan_compute(&l->in, ret, l->err);
-    if (r != PLM_OK)
-        return r;
-    const int64_t budget = ret->budget;
-    ret->slabs = proved->slabs;
-    plm_plan_set_blocks(ret, proved->blocks, proved->blocks_bind);
-    if (ret->kv_bytes > budget || ret->margin < proved->margin)
-        return plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE,
-                        "its KV cache takes %lld bytes and there is room for %lld",
-                        (long long)ret->kv_bytes, (long long)plm_max_i64(0, budget));
-    if (ret->line != proved->line)
-        return plm_fail(l->err, PLM_ERR_UNSUPPORTED, "its load line is %lld bytes, here it is %lld",
-                        (long long)proved->line, (long long)ret->line);
-    return PLM_OK;
+    const struct plm_plan_caps *then = &l->measured->stressed;
+    const bool holds = plm_caps_within(caps, then);
+    if (!holds)
+        plm_fail(l->err, PLM_ERR_UNSUPPORTED,
+                 "it was measured for %u sequences of %u tokens, and there is room for %u of %u",
+                 then->max_sequences, then->max_context, caps->max_sequences, caps->max_context);
+    return plm_loop_min(l, holds) != 0 ? PLM_OK : PLM_ERR_UNSUPPORTED;
 }
 
-// The same from a reading after the forwards, so that what they made the driver take is in it; the
+// The formula with its measures and the room of now. Graphs are captured under the caps that came
+// out, and then they are in the snapshot.
+static int plan_measured(struct plm_loop *l, struct plm_plan *ret)
+{
+    l->in.caps = l->opts->in.caps;
+    int r = plm_loop_take_workspace(l);
+    if (r == PLM_OK)
+        r = plm_loop_plan(l, ret);
+    if (r == PLM_OK)
+        r = check_stressed(l, &ret->in.caps);
+    if (r == PLM_OK && plm_loop_min(l, l->ops->capture == NULL) == 0) {
+        r = plm_loop_capture(l);
+        if (r == PLM_OK)
+            r = plm_loop_plan(l, ret);
+    }
+    return r;
+}
+
+// The snapshot from after the forwards, so that what they made the driver take is in it; the
 // ballast is held still, and not counted.
 static void plan_again(struct plm_loop *l, struct plm_plan *plan)
 {
@@ -373,33 +377,47 @@ static void plan_again(struct plm_loop *l, struct plm_plan *plan)
         return;
     again.slabs = plan->slabs;
     plm_plan_set_blocks(&again, plan->blocks, plan->blocks_bind);
-    if (again.line == plan->line && again.margin == plan->margin)
+    if (again.line == plan->line && again.margin == plan->margin &&
+        again.room_binds == plan->room_binds)
         *plan = again;
 }
 
-static int prove_certified(struct plm_loop *l, struct plm_plan *plan)
+// All of the pool beside its ballast; nothing is settled for here.
+static int take_measured(struct plm_loop *l, struct plm_plan *plan)
 {
-    l->in.caps = l->opts->certified->plan.in.caps;
-    const int taken = l->ops->set_caps(l->ops->ctx, &l->in.caps);
-    if (taken != PLM_OK)
-        plm_loop_fail(l, taken, "no memory for the workspace");
-    int r = plm_loop_agree(l, taken);
-    if (r == PLM_OK)
-        r = plm_loop_capture(l);
-    if (r == PLM_OK)
-        r = plm_loop_agree(l, plan_certified(l, plan));
-    if (r != PLM_OK)
-        return r;
+    const int64_t agreed = plm_loop_min(l, plan->blocks);
+    if (agreed < plan->blocks)
+        plm_plan_set_blocks(plan, agreed, PLM_TERM_RANKS);
     plm_loop_progress(l, "resize", 0, 1);
-    r = plm_loop_pool_take(l, &plan->slabs, (uint32_t)plan->blocks);
+    int r = plm_loop_pool_take(l, &plan->slabs, (uint32_t)plan->blocks);
     if (r == PLM_OK && l->blocks < plan->blocks)
         r = plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE, "the device gave %u of %lld blocks", l->blocks,
                      (long long)plan->blocks);
     if (r == PLM_OK)
         r = l->ops->ballast(l->ops->ctx, plan->ballast);
     plm_loop_progress(l, "resize", 1, 1);
-    if ((r = plm_loop_agree(l, r)) == PLM_OK)
-        r = validate_once(l);
+    return plm_loop_agree(l, r);
+}
+
+// Where the device gave less than the formula says, it will do so again, and by how much depends on
+// the size: the same steps down lead to what a start without a certificate would get.
+static bool gave_less(struct plm_loop *l)
+{
+    const enum plm_plan_term bind = l->measured->plan.blocks_bind;
+    return plm_loop_min(l, bind != PLM_TERM_RESIZE && bind != PLM_TERM_SHRINK) == 0;
+}
+
+static int prove_measured(struct plm_loop *l, struct plm_plan *plan)
+{
+    int r = plan_measured(l, plan);
+    if (r == PLM_OK && gave_less(l))
+        r = plm_loop_prove(l, plan);
+    else if (r == PLM_OK) {
+        l->res->attempts = 1;
+        r = take_measured(l, plan);
+        if (r == PLM_OK)
+            r = validate_once(l);
+    }
     if (r == PLM_OK)
         plan_again(l, plan);
     return r;
@@ -410,24 +428,32 @@ int plm_loop_take_certified(struct plm_loop *l, struct plm_plan *ret, bool *ret_
     const struct plm_profile fresh = *l->res;
     int64_t start = plm_now(l->opts->clock);
     struct plm_error why = {0}, *err = l->err;
-    l->err = &why; // not the start's: the whole loop follows
-    int r = prove_certified(l, ret);
+    // What goes wrong is not the start's, and nothing is suggested: the whole loop follows.
+    l->err = &why;
+    l->trial = true;
+    l->measured = l->opts->certified;
+    int r = prove_measured(l, ret);
     l->err = err;
+    l->trial = false;
+    l->measured = NULL;
     l->res->validate_ns = plm_now(l->opts->clock) - start;
     *ret_taken = r == PLM_OK;
     if (r == PLM_OK) {
-        plm_logf(l->opts->log, PLM_LOG_INFO, "the plan of an earlier start holds: validated again");
+        plm_logf(l->opts->log, PLM_LOG_INFO,
+                 "what an earlier start measured holds: planned and validated anew");
         l->res->certified = true;
-        l->res->attempts = 1;
         l->res->probe_blocks = l->opts->certified->probe_blocks;
+        l->res->stressed = l->opts->certified->stressed;
         return PLM_OK;
     }
-    plm_logf(l->opts->log, PLM_LOG_WARN, "the certified plan does not hold here: %s",
+    plm_logf(l->opts->log, r == PLM_ERR_UNSUPPORTED ? PLM_LOG_INFO : PLM_LOG_WARN,
+             "the plan of an earlier start does not hold, it is made anew: %s",
              why.msg[0] != '\0' ? why.msg : plm_strstatus(r));
     l->ops->ballast(l->ops->ctx, 0);
     plm_loop_pool_resize(l, 0);
     *l->res = fresh;
     if (l->gone)
         return plm_fail(err, PLM_ERR_LOST, "another rank is gone");
+    l->last_word = false;
     return r == PLM_ERR_LOST ? plm_loop_reopen(l) : PLM_OK;
 }

@@ -129,6 +129,8 @@ static int stress_once(struct plm_loop *l)
         l->peak = plm_max_i64(l->peak, plm_round_up_i64(peak, l->in.g));
     }
     l->stressed |= r == PLM_OK;
+    if (r == PLM_OK)
+        l->res->stressed = l->in.caps;
     return r;
 }
 

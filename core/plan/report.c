@@ -177,6 +177,12 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
     boolean(buf, "settled", profile->settled);
     boolean(buf, "certified", profile->certified);
     integer(buf, "asked_context", profile->asked_context);
+    open_object(buf, "stressed");
+    integer(buf, "max_sequences", profile->stressed.max_sequences);
+    integer(buf, "max_context", profile->stressed.max_context);
+    integer(buf, "batch_max_tokens", profile->stressed.batch_max_tokens);
+    integer(buf, "state_checkpoints", profile->stressed.state_checkpoints);
+    close_with(buf, '}');
     boolean(buf, "context_lowered", profile->context_lowered);
     integer(buf, "not_returned", profile->not_returned);
     integer(buf, "slow_bytes", profile->slow_bytes);

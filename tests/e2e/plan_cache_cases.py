@@ -7,12 +7,17 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 
 import harness
+from cgroup import Group, NoGroup
 from harness import Server, case, check, main, same
 
 TINY = pathlib.Path(__file__).parent.parent / "data/models"
-HELD = "the plan of an earlier start holds"
+MIB = 1 << 20
+# One with a KV cache of some size, for starts in which it does not fit whole; else the tiny one.
+LARGER = pathlib.Path(os.environ.get("PLIMSOLL_TEST_MODELS", ".")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+HELD = "what an earlier start measured holds"
 
 
 def run(folder, *args, model="llama-tied-q4_0.gguf", env=None):
@@ -69,6 +74,128 @@ def the_server_takes_it_too():
         with Server(*args, model=model) as server:
             check(HELD in server.text(), server.text())
             same(server.memory()["sealed"], True)
+
+
+# What a plan decides, and by what; readings move from start to start.
+DECIDED = ("max_context", "max_sequences", "batch_max_tokens", "blocks", "blocks_bind", "room_binds", "margin",
+           "kv_bytes", "slab_blocks", "line")
+
+
+def planned(folder, *args, prefix=()):
+    """(what a server's plan decides, whether it came from what an earlier start measured)."""
+    model = LARGER if LARGER.exists() else TINY / "llama-tied-q4_0.gguf"
+    cache = ["--plan-cache", str(folder)] if folder else ["--no-plan-cache"]
+    with Server("-v", "--autotune", "off", "-b", "64", "--parallel", "2", *cache, *args, model=str(model),
+                prefix=prefix) as server:
+        plan = server.memory()["devices"][0]["plan"]
+        return {name: plan[name] for name in DECIDED}, HELD in server.text()
+
+
+def like_cold(folder, *args, prefix=(), near=False):
+    """The same start with the folder and without it: the plans are equal. near: the budget binds, and the reading
+    of the host, which it is made of, moves by two of the 16 MiB in which memory is taken."""
+    warm, held = planned(folder, *args, prefix=prefix)
+    cold, _ = planned(None, *args, prefix=prefix)
+    seen = dict(warm)
+    if near:
+        check(abs(warm["line"] - cold["line"]) <= 32 * MIB, f"warm {warm}, cold {cold}")
+        for name in ("blocks", "kv_bytes", "line", "margin", "slab_blocks", "max_context"):
+            seen[name] = cold[name]
+    same(seen, cold)
+    return warm, held
+
+
+@case
+def tight_roomy_and_tight_starts_have_the_plans_of_cold_ones():
+    tight = ("--max-total-tokens", "1024", "-c", "512"), ("--memory-limit", "600MiB"), ("--no-prefix-cache",)
+    for args in tight:
+        with tempfile.TemporaryDirectory() as folder:
+            roomy = args[2:] if args[0].startswith("--max") else ()
+            first, _ = like_cold(folder, *args)
+            wide, held = like_cold(folder, *roomy)
+            check(wide["blocks"] >= first["blocks"], (wide, first))
+            # The stress of a pinned size measures less: it has a file of its own.
+            same(held, not args[0].startswith("--max"))
+            again, held = like_cold(folder, *args)
+            same((again, held), (first, True))
+            same(len(files_of(folder, "plan")), 1 + args[0].startswith("--max"))
+
+
+@case
+def a_tight_control_group_is_not_for_ever():
+    if not LARGER.exists():
+        print("      no model with a KV cache of some size")
+        return
+    try:
+        with Group(350 * MIB) as group, tempfile.TemporaryDirectory() as folder:
+            first, held = like_cold(folder, prefix=group.prefix, near=True)
+            same((first["room_binds"], held), ("cgroup", False))
+            wide, held = like_cold(folder)
+            check(not held and wide["max_context"] > first["max_context"], (first, wide))
+            again, held = like_cold(folder, prefix=group.prefix, near=True)
+            same((again["room_binds"], held, group.kills()), ("cgroup", True, 0))
+            same(like_cold(folder), (wide, True))
+            print(f"      context in the group {first['max_context']}, outside {wide['max_context']}, in it again "
+                  f"{again['max_context']}")
+    except NoGroup as reason:
+        print(f"      no memory control group can be made: {reason}")
+
+
+@case
+def old_files_go_by_age_and_number():
+    with tempfile.TemporaryDirectory() as top:
+        folder = pathlib.Path(top)
+        now = time.time()
+        for i in range(140):
+            file = folder / f"old-{i:016x}.plan.json"
+            file.write_text("{}")
+            os.utime(file, (now - 1000 + i, now - 1000 + i))
+        aged = [folder / f"aged-{1:016x}.tuning.json", folder / f"cut-{2:016x}.plan.json.part-aB3dEf"]
+        theirs = [folder / "notes.json", folder / "thesis.plan.json", folder / f"x-{3:016x}.txt"]
+        for file in aged + theirs:
+            file.write_text("{}")
+            os.utime(file, (1, 1))
+        (folder / f"link-{4:016x}.plan.json").symlink_to(theirs[0])
+        run(folder)
+        check(not any(file.exists() for file in aged), "they are old")
+        check(all(file.exists() for file in theirs), "they are nobody's business")
+        left = sorted(file.name for file in files_of(folder, "plan") if file.name.startswith("old-"))
+        same(len(left), 126)  # and the two of this start
+        same(left[0], f"old-{14:016x}.plan.json")
+        # A start that takes a file makes it young again.
+        file, = [file for file in files_of(folder, "plan") if file.name.startswith("llama")]
+        os.utime(file, (1, 1))
+        check(HELD in run(folder), "it was not taken")
+        check(file.stat().st_mtime > now - 100, "it has its old age")
+
+
+@case
+def what_is_written_is_the_users_alone_and_follows_no_link():
+    with tempfile.TemporaryDirectory() as folder:
+        old = os.umask(0)
+        try:
+            run(folder)
+        finally:
+            os.umask(old)
+        file = only_file(folder)
+        same(file.stat().st_mode & 0o777, 0o600)
+        # What another put there: at the name, and at names that a writer might take on the way.
+        precious = pathlib.Path(folder) / "precious"
+        precious.write_text("mine")
+        for name in (file.name, file.name + ".part"):
+            path = file.parent / name
+            path.unlink(missing_ok=True)
+            path.symlink_to(precious)
+        run(folder)
+        same(precious.read_text(), "mine")
+        out = pathlib.Path(folder) / "out.json"
+        out.symlink_to(precious)
+        model = str(TINY / "llama-tied-q4_0.gguf")
+        done = subprocess.run([harness.BINARY, "plan", "-m", model, *harness.on_device(), "--plan-out", str(out)],
+                              capture_output=True, timeout=120)
+        same(done.returncode, 0)
+        same((precious.read_text(), out.is_symlink(), out.stat().st_mode & 0o777), ("mine", False, 0o600))
+        same(json.loads(out.read_text())["object"], "plan")
 
 
 @case
