@@ -182,7 +182,8 @@ typedef struct plim_engine_opts {
     uint64_t max_total_tokens;   /* pins the KV size; 0: measured (default) */
     double memory_fraction;      /* 0 < f <= 1 of the budget; default 1.0 */
     uint32_t queue_max;          /* waiting requests, default 256 */
-    uint32_t queue_timeout_ms;   /* longest wait for admission, default 30000; 0: for ever */
+    uint32_t queue_timeout_ms;   /* longest wait for admission, default 600000; 0: for ever. What
+                                    the forecast says would wait longer is refused at once */
     uint64_t queue_max_tokens;   /* prompt tokens waiting in all; 0: no limit (default) */
     const char *chat_template;   /* NULL: the model's own (default); else template source */
     uint32_t prefix_cache;       /* 1: on (default) */

@@ -60,8 +60,9 @@ static const struct plm_opt engine_table[] = {
     PLM_OPT_IN("--queue-max", "N", "requests that may wait (default 256)", PLM_OPT_U32,
                IN_OPTS(queue_max), 1, 1000000),
     PLM_OPT_IN("--queue-timeout", "S",
-               "longest wait for admission in seconds; 0: for ever (default 30)", PLM_OPT_DOUBLE,
-               IN_FLAGS(queue_timeout_s), 0, 4000000),
+               "longest wait for admission in seconds; 0: for ever\n(default 600; 50 behind a "
+               "proxy that cuts connections silent\nfor 60: headers go out at admission)",
+               PLM_OPT_DOUBLE, IN_FLAGS(queue_timeout_s), 0, 4000000),
     PLM_OPT_IN("--queue-max-tokens", "N", "prompt tokens that may wait in all (default: no limit)",
                PLM_OPT_U64, IN_OPTS(queue_max_tokens), 1, 1e12),
     PLM_OPT_ONE_OF(

@@ -17,7 +17,8 @@ static int status_of(const struct plm_admit_result *r)
 {
     if (r->term == PLM_ADMIT_CONTEXT)
         return PLIM_ERR_CONTEXT;
-    if (r->term == PLM_ADMIT_QUEUE || r->term == PLM_ADMIT_QUEUE_TOKENS)
+    if (r->term == PLM_ADMIT_QUEUE || r->term == PLM_ADMIT_QUEUE_TOKENS ||
+        r->term == PLM_ADMIT_QUEUE_TIME)
         return PLIM_ERR_QUEUE_FULL;
     return r->verdict == PLM_REFUSE_NEVER ? PLIM_ERR_NOMEM_NEVER : PLIM_ERR_NOMEM_NOW;
 }
@@ -31,6 +32,10 @@ static void say(const struct plm_admit_result *r, const struct plm_admit_request
         plm_error_set(err, status, NULL,
                       "the prompt has %u tokens and the output may take %u, but the context has %u",
                       request->prompt_tokens, request->max_tokens, n_ctx);
+    else if (r->term == PLM_ADMIT_QUEUE_TIME)
+        plm_error_set(err, status, NULL,
+                      "the request would wait for about %lld s, and the longest wait is %lld s",
+                      needed, most);
     else if (status == PLIM_ERR_QUEUE_FULL)
         plm_error_set(err, status, NULL, "the queue is full: %lld of %lld (%s)", needed, most,
                       term);
@@ -130,6 +135,7 @@ static void read_state(plim_engine *engine, struct plm_admit_state *ret)
     *ret = engine->state;
     ret->queued = engine->waiting;
     ret->queued_tokens = engine->waiting_tokens;
+    ret->queued_output = engine->waiting_output;
     ret->host_used = host.used_bytes;
 }
 
@@ -148,6 +154,7 @@ int plm_door_judge(plim_engine *engine, const struct plm_admit_request *request,
     if (result->verdict == PLM_ADMIT || result->verdict == PLM_WAIT) {
         engine->waiting++;
         engine->waiting_tokens += request->prompt_tokens;
+        engine->waiting_output += result->expected_tokens;
         engine->active++;
         engine->streak = 0;
     } else {
@@ -165,11 +172,20 @@ int plm_door_judge(plim_engine *engine, const struct plm_admit_request *request,
     return status;
 }
 
-void plm_door_unreserve(plim_engine *engine, uint32_t prompt_tokens)
+void plm_door_leave_queue(plim_engine *engine, const struct plim_request *request)
+{
+    engine->waiting--;
+    engine->waiting_tokens -= request->n_prompt;
+    engine->waiting_output -= request->expected_tokens;
+}
+
+void plm_door_unreserve(plim_engine *engine, const struct plm_admit_request *request,
+                        const struct plm_admit_result *result)
 {
     pthread_mutex_lock(&engine->lock);
     engine->waiting--;
-    engine->waiting_tokens -= prompt_tokens;
+    engine->waiting_tokens -= request->prompt_tokens;
+    engine->waiting_output -= result->expected_tokens;
     if (--engine->active == 0)
         pthread_cond_broadcast(&engine->idle);
     pthread_mutex_unlock(&engine->lock);
@@ -185,6 +201,7 @@ void plm_door_overdue(plim_engine *engine, const struct plim_request *request, p
     read_state(engine, &state);
     state.queued--; // itself
     state.queued_tokens -= request->n_prompt;
+    state.queued_output -= request->expected_tokens;
     plm_admit_overdue(&engine->limits, &state, &request->admit, &result);
     remember(engine, &result, PLIM_ERR_NOMEM_NOW);
     pthread_mutex_unlock(&engine->lock);

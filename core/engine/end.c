@@ -18,10 +18,8 @@ static void account_end(struct plim_engine *engine, struct plim_request *request
 {
     pthread_mutex_lock(&engine->lock);
     engine->active--;
-    if (!request->began) {
-        engine->waiting--;
-        engine->waiting_tokens -= request->n_prompt;
-    }
+    if (!request->began)
+        plm_door_leave_queue(engine, request);
     if (request->cancel == PLM_CANCEL_ASKED) {
         struct plim_request **at = &engine->cancels;
         while (*at != NULL && *at != request) // it may have been taken out already

@@ -162,6 +162,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
                                                .block_bytes = (int64_t)pool.block_bytes,
                                                .queue_max = core->opts.queue_max,
                                                .queue_tokens_max = core->opts.queue_max_tokens,
+                                               .queue_max_ms = core->opts.queue_timeout_ms,
                                                .host_limit = plan->host_limit};
     plm_request_host_limits(&engine->limits);
     engine->live_bytes =

@@ -79,7 +79,8 @@ struct plim_request {
     bool ignore_eos;
     uint32_t n_prompt;
     struct plm_admit_request admit;
-    uint64_t ring_id; // of its record
+    uint64_t expected_tokens; // of its output, when it was judged
+    uint64_t ring_id;         // of its record
     int64_t submit_ns;
 
     // The stepping thread's.
@@ -90,9 +91,10 @@ struct plim_request {
     uint32_t completions;
     bool began;
     bool ended;
-    bool suspect;       // in the search
-    uint64_t lost_with; // the number of the last loss at which it had rows; 0: none
-    bool unheard;       // there was no host memory to say ADMITTED: ends at its first token
+    bool suspect;        // in the search
+    uint64_t counted_at; // the number of the last forecast that counted it
+    uint64_t lost_with;  // the number of the last loss at which it had rows; 0: none
+    bool unheard;        // there was no host memory to say ADMITTED: ends at its first token
 
     // DONE, written before events.done.
     int32_t finish;
@@ -126,7 +128,10 @@ void plm_request_host_limits(struct plm_admit_limits *limits);
 int plm_door_judge(struct plim_engine *engine, const struct plm_admit_request *request,
                    struct plm_admit_result *result, plim_error *err);
 // Gives a reserved place back.
-void plm_door_unreserve(struct plim_engine *engine, uint32_t prompt_tokens);
+void plm_door_unreserve(struct plim_engine *engine, const struct plm_admit_request *request,
+                        const struct plm_admit_result *result);
+// A request no longer waits. Under engine->lock.
+void plm_door_leave_queue(struct plim_engine *engine, const struct plim_request *request);
 // Counts a refusal for host memory that was found before or after the door.
 void plm_door_refused_host(struct plim_engine *engine, int status, const plim_error *err);
 // Refusals of requests that are in already, from the stepping thread: one that waited too long, and
@@ -250,6 +255,10 @@ struct plim_engine {
     int64_t live_bytes;         // ledger at the seal, without blocks
     double tokens_per_s;        // smoothed
     uint64_t forecast_tokens;   // until the first running request ends
+    uint64_t forecast_all;      // that are expected until all of them have ended
+    uint32_t forecast_requests; // that the running sequences belonged to then
+    double mean_output;         // of choices that ended, smoothed; 0: none has
+    uint64_t n_forecasts;
     uint64_t next_order;
     struct plm_ring *ring;
     const char *incident; // of this step, to be told of at its end; NULL: none
@@ -272,7 +281,8 @@ struct plim_engine {
     bool draining;
     uint32_t waiting; // submitted and not yet begun
     uint64_t waiting_tokens;
-    uint32_t active; // submitted and not ended
+    uint64_t waiting_output; // that is expected of them
+    uint32_t active;         // submitted and not ended
     struct plm_admit_state state;
     plim_metrics published;
     uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;

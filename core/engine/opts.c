@@ -9,6 +9,9 @@
 // Defaults of all devices: a small model must not take gigabytes of a laptop.
 #define DEFAULT_BATCH_TOKENS 512
 #define DEFAULT_SEQUENCES    8
+// Who waits is not forgotten: leaving is noticed in every state, and what can not start in time is
+// refused at once. So the patience is that of a person with a long task, not that of a proxy.
+#define DEFAULT_QUEUE_TIMEOUT_MS 600000
 // Range of the options: above them a number is a slip, not a wish.
 #define BATCH_TOKENS_MAX 65536
 #define SEQUENCES_MAX    4096
@@ -19,7 +22,7 @@ void plim_engine_opts_init_sized(plim_engine_opts *opts, size_t opts_bytes)
                                        .device = "cpu",
                                        .memory_fraction = 1.0,
                                        .queue_max = 256,
-                                       .queue_timeout_ms = 30000,
+                                       .queue_timeout_ms = DEFAULT_QUEUE_TIMEOUT_MS,
                                        .prefix_cache = 1,
                                        .autotune = 1,
                                        .monitor_ms = 1000,

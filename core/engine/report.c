@@ -11,16 +11,24 @@
 // made of. A walk over all, so only now and then.
 #define FORECAST_STEPS 16
 
-static uint64_t tokens_to_blocks(const struct plim_engine *engine, uint32_t running)
+static void forecast(struct plim_engine *engine, uint32_t running)
 {
     uint32_t least = UINT32_MAX;
+    const uint64_t stamp = ++engine->n_forecasts;
+    engine->forecast_all = 0;
+    engine->forecast_requests = 0;
     for (uint32_t i = 0; i < running; i++) {
         const struct plm_choice *choice =
             (const struct plm_choice *)plm_sched_running_at(engine->sched, i);
         uint32_t left = choice->max_output - choice->completions;
         least = left < least ? left : least;
+        engine->forecast_all +=
+            plm_admit_expected(left, choice->request->ignore_eos, engine->mean_output);
+        // Its first running choice stands for the request.
+        engine->forecast_requests += choice->request->counted_at != stamp;
+        choice->request->counted_at = stamp;
     }
-    return running > 0 ? (uint64_t)least * running : 0;
+    engine->forecast_tokens = running > 0 ? (uint64_t)least * running : 0;
 }
 
 void plm_step_publish(struct plim_engine *engine)
@@ -49,7 +57,7 @@ void plm_step_publish(struct plim_engine *engine)
     m->ready = !engine->recover.down && !engine->recover.gone;
     m->lost = engine->recover.gone;
     if (m->steps % FORECAST_STEPS == 0 || sched.running == 0)
-        engine->forecast_tokens = tokens_to_blocks(engine, sched.running);
+        forecast(engine, sched.running);
     pthread_mutex_lock(&engine->lock);
     // Sequences that wait although their request began (followers, preempted ones) are beside those
     // that the door counts.
@@ -60,6 +68,9 @@ void plm_step_publish(struct plim_engine *engine)
     engine->state.sequences = sched.running;
     engine->state.tokens_per_s = engine->tokens_per_s;
     engine->state.tokens_to_blocks = engine->forecast_tokens;
+    engine->state.running_tokens = engine->forecast_all;
+    engine->state.requests = engine->forecast_requests;
+    engine->state.mean_output = engine->mean_output;
     pthread_mutex_unlock(&engine->lock);
 }
 

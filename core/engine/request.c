@@ -357,6 +357,7 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
         .max_tokens = o->max_tokens,
         .n = o->n,
         .host_bytes = extra_bytes(o),
+        .ignores_end = o->ignore_eos != 0,
         .host_held = (int64_t)(o->host_charged_bytes < INT64_MAX / 4 ? o->host_charged_bytes
                                                                      : INT64_MAX / 4)};
     struct plm_admit_result result;
@@ -367,11 +368,12 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
     }
     struct plim_request *request = build(engine, o, prompt, result.max_tokens);
     if (request == NULL) {
-        plm_door_unreserve(engine, ask.prompt_tokens);
+        plm_door_unreserve(engine, &ask, &result);
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL,
                              "no host memory is left for a request");
     }
     request->admit = ask;
+    request->expected_tokens = result.expected_tokens;
     request->ring_id = record(engine, &ask, request->params.seed, PLIM_OK);
     *ret = request; // before the engine can deliver events to a reader
     enqueue(engine, request);

@@ -72,8 +72,7 @@ static void admitted(void *ctx, struct plm_seq *seq)
     }
     plm_histogram_add(&engine->counts.queue, plm_seconds(request->submit_ns, request->admitted_ns));
     pthread_mutex_lock(&engine->lock);
-    engine->waiting--;
-    engine->waiting_tokens -= request->n_prompt;
+    plm_door_leave_queue(engine, request);
     pthread_mutex_unlock(&engine->lock);
     request->unheard = !plm_events_admitted(request);
     plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_ADMIT,

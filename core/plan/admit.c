@@ -13,8 +13,8 @@
 const char *plm_admit_term_name(enum plm_admit_term term)
 {
     static const char *const names[PLM_ADMIT_TERMS] = {
-        "none",      "kv",        "context", "host", "queue", "queue_tokens",
-        "sequences", "workspace", "rows",    "line", "asleep"};
+        "none", "kv",        "context",   "host", "queue", "queue_tokens",
+        "wait", "sequences", "workspace", "rows", "line",  "asleep"};
     return (unsigned)term < PLM_ADMIT_TERMS ? names[term] : "?";
 }
 
@@ -187,6 +187,53 @@ static void judge_queue(const struct plm_admit_limits *limits, const struct plm_
                (int64_t)limits->queue_tokens_max);
 }
 
+// ---- the forecast ----
+
+uint64_t plm_admit_expected(uint64_t tokens, bool ignores_end, double mean_output)
+{
+    if (ignores_end || mean_output >= (double)tokens)
+        return tokens;
+    return (uint64_t)mean_output;
+}
+
+// Seconds until a request that comes now has its turn; 0: at once, or nobody knows. Rather too few:
+// those that wait before it take the places of those that end, as they come.
+static double forecast_s(const struct plm_admit_state *state)
+{
+    const double before = state->queued, running = state->sequences;
+    if (state->sequences == 0 || state->tokens_per_s <= 0)
+        return 0;
+    // Further choices of a request give way to it (core/sched/share.c).
+    if (state->sequences > (uint64_t)state->requests + state->queued)
+        return 0;
+    double tokens = (double)state->running_tokens;
+    if (before < running)
+        tokens *= (before + 1) / running;
+    else
+        tokens += (double)state->queued_output * (before + 1 - running) / before;
+    return tokens / state->tokens_per_s;
+}
+
+static bool waits_too_long(const struct plm_admit_limits *limits,
+                           const struct plm_admit_state *state)
+{
+    return limits->queue_max_ms > 0 && forecast_s(state) > limits->queue_max_ms / 1000.0;
+}
+
+// Waiting in vain helps nobody: what would not start in time is refused before it waits.
+static void judge_wait(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                       struct plm_admit_result *ret)
+{
+    const double wait_s = forecast_s(state), most_s = limits->queue_max_ms / 1000.0;
+    if (ret->verdict != PLM_WAIT || !waits_too_long(limits, state))
+        return;
+    // Whole seconds, and more than the limit.
+    const int64_t most = (int64_t)most_s;
+    refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_QUEUE_TIME,
+           plm_max_i64(wait_s < 1e15 ? (int64_t)ceil(wait_s) : INT64_MAX, most + 1), most);
+    ret->retry_after_s = plm_admit_retry_after((uint64_t)fmin(wait_s - most_s, 1e9), 1);
+}
+
 // The door without its offer.
 static void judge(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                   const struct plm_admit_request *request, struct plm_admit_result *ret)
@@ -194,6 +241,8 @@ static void judge(const struct plm_admit_limits *limits, const struct plm_admit_
     *ret = (struct plm_admit_result){.verdict = PLM_ADMIT};
     if (!judge_never(limits, request, ret))
         return;
+    ret->expected_tokens =
+        request->n * plm_admit_expected(ret->max_tokens, request->ignores_end, state->mean_output);
     uint64_t needs = blocks_now(state, request->prompt_tokens, request->n);
     ret->blocks_now = narrow(needs);
     if (!judge_now(limits, state, request, ret))
@@ -201,6 +250,7 @@ static void judge(const struct plm_admit_limits *limits, const struct plm_admit_
     enum plm_admit_term blocker = in_the_way(limits, state, request, needs);
     if (state->queued > 0 || blocker != PLM_ADMIT_NONE) // nobody overtakes those who wait
         judge_queue(limits, state, request, blocker, ret);
+    judge_wait(limits, state, ret);
 }
 
 // ---- the counter-offer ----
@@ -222,7 +272,7 @@ static uint64_t prompt_now(const struct plm_admit_limits *limits,
                            const struct plm_admit_state *state, uint64_t n)
 {
     uint64_t waits = 0, starts = 0, taken = n - 1 + plm_admit_spare(state->sequences, 0);
-    if (state->queued < limits->queue_max) {
+    if (state->queued < limits->queue_max && !waits_too_long(limits, state)) {
         waits = UINT32_MAX;
         if (limits->queue_tokens_max > 0)
             waits = limits->queue_tokens_max > state->queued_tokens
@@ -328,7 +378,7 @@ void plm_admit_door(const struct plm_admit_limits *limits, const struct plm_admi
     judge(limits, state, request, ret);
     if (ret->verdict != PLM_REFUSE_NEVER && ret->verdict != PLM_REFUSE_NOW)
         return;
-    if (ret->verdict == PLM_REFUSE_NOW)
+    if (ret->verdict == PLM_REFUSE_NOW && ret->retry_after_s == 0)
         ret->retry_after_s = plm_admit_retry_after(state->tokens_to_blocks, state->tokens_per_s);
     make_offer(limits, state, request, &ret->offer);
     if (PLM_PLANT(OFFER) && ret->offer.prompt_tokens > 0)

@@ -19,7 +19,7 @@ enum plm_verdict {
 };
 
 // Which limit decided; constant lower-case names ("kv", "context", "host", "queue",
-// "queue_tokens", "sequences", "workspace", "rows", "line", "asleep").
+// "queue_tokens", "wait", "sequences", "workspace", "rows", "line", "asleep").
 enum plm_admit_term {
     PLM_ADMIT_NONE,
     PLM_ADMIT_KV,
@@ -27,6 +27,7 @@ enum plm_admit_term {
     PLM_ADMIT_HOST,
     PLM_ADMIT_QUEUE,
     PLM_ADMIT_QUEUE_TOKENS,
+    PLM_ADMIT_QUEUE_TIME,
     PLM_ADMIT_SEQUENCES,
     PLM_ADMIT_WORKSPACE,
     PLM_ADMIT_ROWS,
@@ -45,6 +46,7 @@ struct plm_admit_limits {
     int64_t block_bytes;
     uint32_t queue_max;
     uint64_t queue_tokens_max; // 0: no limit
+    uint32_t queue_max_ms;     // that a request may wait; 0: no limit
     int64_t host_limit;        // 0: no limit
     int64_t host_idle;         // of it, what the engine itself uses
     // What a request takes of it: for each choice, and for each token of the choice, of whose
@@ -65,6 +67,11 @@ struct plm_admit_state {
     bool asleep;
     uint64_t tokens_to_blocks; // tokens to generate until a running request ends; 0: unknown
     double tokens_per_s;       // measured, of all requests together; 0: unknown
+    // What the forecast of a wait is made of, in tokens that are expected (plm_admit_expected).
+    uint32_t requests;       // that the running sequences belong to
+    uint64_t running_tokens; // until all that run have ended
+    uint64_t queued_output;  // of those that wait before this one
+    double mean_output;      // of choices that ended; 0: none has
 };
 
 struct plm_admit_request {
@@ -74,6 +81,7 @@ struct plm_admit_request {
     uint32_t hit_used;   // leading prompt blocks that others use now (plm_prefix_peek)
     int64_t host_bytes;  // that are not charged yet, beside choices and tokens
     int64_t host_held;   // charged for this request already: its body, its prompt
+    bool ignores_end;    // it generates max_tokens, whatever they are
 };
 
 // What would be admitted in the same state; prompt_tokens 0: nothing would.
@@ -91,6 +99,7 @@ struct plm_admit_result {
     uint32_t max_tokens;      // the output granted: as asked for, or what an open end comes to
     uint32_t blocks_now;      // that the start needs, with what plm_admit_spare() keeps free
     uint32_t blocks_full;     // to the end of all choices
+    uint64_t expected_tokens; // output of all choices, as far as one can tell
     int32_t retry_after_s;    // REFUSE_NOW: at least 1
     struct plm_admit_offer offer; // refusals
 };
@@ -109,6 +118,10 @@ void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_a
 // it is preempted once per doubling of the pool at most. The door and the scheduler both judge by
 // it.
 uint64_t plm_admit_spare(uint32_t running, uint32_t preemptions);
+// Tokens that a choice is expected to generate where it may generate so many: all of them, or,
+// where it can end by itself, no more than others did. 0 while none has ended: then nobody is
+// refused for a forecast.
+uint64_t plm_admit_expected(uint64_t tokens, bool ignores_end, double mean_output);
 // Seconds until `tokens` tokens are generated, rounded up, within 1 .. 600.
 int32_t plm_admit_retry_after(uint64_t tokens, double tokens_per_s);
 

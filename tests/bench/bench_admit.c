@@ -115,7 +115,7 @@ static void engine_door(void)
 {
     struct plm_admit_result r;
     if (plm_door_judge(engine, &request, &r, NULL) == PLIM_OK)
-        plm_door_unreserve(engine, request.prompt_tokens);
+        plm_door_unreserve(engine, &request, &r);
 }
 
 static void check(void)

@@ -108,7 +108,7 @@ void plim_engine_opts_init_sized(plim_engine_opts *o, size_t opts_bytes)
     o->device = "cpu";
     o->memory_fraction = 1.0;
     o->queue_max = 256;
-    o->queue_timeout_ms = 30000;
+    o->queue_timeout_ms = 600000;
     o->prefix_cache = 1;
     o->log_level = PLIM_LOG_INFO;
 }

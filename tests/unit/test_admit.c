@@ -114,6 +114,62 @@ START_TEST(never_names_its_term)
 }
 END_TEST
 
+START_TEST(what_can_not_start_in_time_is_refused_at_once)
+{
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    const struct plm_admit_request ask = ask_of(100, 50, 1, 0, 0);
+    l.queue_max = 100;
+    l.queue_max_ms = 60000;
+    s.sequences = s.requests = 8;
+    s.running_tokens = 8 * 1000;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT); // no rate yet: nobody can tell
+    s.tokens_per_s = 10;
+    // The first of eight ends after an eighth of what they have to go: 100 s.
+    struct plm_admit_result r = door(&l, &s, ask);
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE_TIME);
+    ck_assert_str_eq(plm_admit_term_name(r.term), "wait");
+    ck_assert_int_eq(r.needed_bytes, 100);
+    ck_assert_int_eq(r.limit_bytes, 60);
+    ck_assert_int_eq(r.retry_after_s, 40); // then it can start within its minute
+    ck_assert_uint_eq(r.offer.prompt_tokens, 0);
+    s.tokens_per_s = 20;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    // Behind others: all that run, and the first of those that wait.
+    s.queued = 8;
+    s.queued_output = 8 * 100;
+    s.tokens_per_s = 200;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT); // 40 s and 0.5
+    s.tokens_per_s = 130;
+    r = door(&l, &s, ask);
+    ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE_TIME);
+    ck_assert_int_eq(r.needed_bytes, 63);
+    l.queue_max_ms = 0;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    // Choices of one request give way, so a second one starts.
+    l.queue_max_ms = 60000;
+    s.queued = 0;
+    s.queued_output = 0;
+    s.requests = 1;
+    s.tokens_per_s = 1;
+    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+}
+END_TEST
+
+START_TEST(an_answer_is_expected_to_be_as_long_as_others_were)
+{
+    ck_assert_uint_eq(plm_admit_expected(4000, true, 100), 4000);
+    ck_assert_uint_eq(plm_admit_expected(4000, false, 100), 100);
+    ck_assert_uint_eq(plm_admit_expected(50, false, 100), 50);
+    ck_assert_uint_eq(plm_admit_expected(4000, false, 0), 0);
+    struct plm_admit_limits l = limits();
+    struct plm_admit_state s = idle(&l);
+    s.mean_output = 30;
+    ck_assert_uint_eq(door(&l, &s, ask_of(10, 500, 3, 0, 0)).expected_tokens, 90);
+}
+END_TEST
+
 START_TEST(busy_means_wait_and_a_full_queue_means_now)
 {
     struct plm_admit_limits l = limits();
@@ -249,6 +305,7 @@ static void draw_door(uint32_t i, struct plm_admit_limits *l, struct plm_admit_s
                                    .block_bytes = 1 + r[3] % 1000,
                                    .queue_max = r[4] % 4,
                                    .queue_tokens_max = r[4] % 3 ? 0 : r[5] % 3000,
+                                   .queue_max_ms = r[4] / 16 % 2 * 60000,
                                    .host_limit = r[5] % 2 ? 10000 : 0,
                                    .host_idle = r[6] % 1000,
                                    .host_choice_bytes = r[7] % 500,
@@ -259,7 +316,11 @@ static void draw_door(uint32_t i, struct plm_admit_limits *l, struct plm_admit_s
                                   .queued = r[9] / 512 % 4,
                                   .queued_tokens = r[9] % 2000,
                                   .host_used = r[10] % 10000,
+                                  .running_tokens = r[10] / 16384 % 8000,
+                                  .queued_output = r[10] / 65536 % 3000,
+                                  .tokens_per_s = r[9] / 4096 % 30,
                                   .asleep = r[7] / 512 % 20 == 0};
+    s->requests = s->sequences - (r[8] / 1024 % 4 == 0 && s->sequences > 1);
     s->blocks_total = r[6] % 4 ? l->blocks_total : r[6] / 4 % (l->blocks_total + 1);
     s->blocks_available = r[6] / 8192 % (s->blocks_total + 1);
     *ask = (struct plm_admit_request){.prompt_tokens = 1 + r[11] % 6000,
@@ -314,8 +375,8 @@ START_TEST(every_offer_is_accepted)
         terms[a.term]++;
     }
     for (int t = PLM_ADMIT_KV; t <= PLM_ADMIT_SEQUENCES; t++)
-        ck_assert_msg(t == PLM_ADMIT_QUEUE || terms[t] > 100, "%s: %d offers",
-                      plm_admit_term_name(t), terms[t]);
+        ck_assert_msg(t == PLM_ADMIT_QUEUE || terms[t] > (t == PLM_ADMIT_QUEUE_TIME ? 10 : 100),
+                      "%s: %d offers", plm_admit_term_name(t), terms[t]);
     ck_assert_int_gt(offers, 50000);
     ck_assert_int_gt(nothing, 1000);
 }
@@ -534,6 +595,8 @@ int main(void)
     tcase_add_test(tc, blocks_of_choices_share_the_prompt);
     tcase_add_test(tc, an_idle_engine_admits);
     tcase_add_test(tc, never_names_its_term);
+    tcase_add_test(tc, what_can_not_start_in_time_is_refused_at_once);
+    tcase_add_test(tc, an_answer_is_expected_to_be_as_long_as_others_were);
     tcase_add_test(tc, busy_means_wait_and_a_full_queue_means_now);
     tcase_add_test(tc, who_runs_keeps_blocks_to_grow);
     tcase_add_test(tc, a_smaller_pool_and_sleep_refuse_for_now);

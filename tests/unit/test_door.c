@@ -337,6 +337,37 @@ START_TEST(retry_after_is_the_forecast)
 }
 END_TEST
 
+// Ten tokens a second, and two seconds of patience: whoever would wait longer is told so at once.
+START_TEST(who_can_not_start_in_time_does_not_wait)
+{
+    plim_engine_opts o;
+    plim_request *request;
+    plim_error err;
+    base_opts(&o);
+    o.max_sequences = 1;
+    o.queue_timeout_ms = 2000;
+    plim_engine *engine = create(&o);
+    plim_request *first = must_ask(engine, 10, 100);
+    step(engine, 32); // the forecast is renewed every 16 steps
+    ck_assert_int_eq(ask(engine, 10, 10, 1, &request, &err), PLIM_ERR_QUEUE_FULL);
+    ck_assert_str_eq(err.term, "wait");
+    ck_assert_int_ge(err.needed_bytes, 6); // 68 tokens to go
+    ck_assert_int_le(err.needed_bytes, 8);
+    ck_assert_int_eq(err.limit_bytes, 2);
+    ck_assert_int_ge(err.retry_after_s, 4);
+    ck_assert_int_le(err.retry_after_s, 6);
+    ck_assert_uint_eq(metrics(engine).waiting, 0);
+    step(engine, 56); // 1.2 s to go
+    plim_request *second = must_ask(engine, 10, 10);
+    plim_event e;
+    step(engine, 30);
+    ck_assert_int_eq(outcome(second, &e), PLIM_OK);
+    plim_request_free(first);
+    plim_request_free(second);
+    plim_engine_free(engine);
+}
+END_TEST
+
 static void check_times(const plim_histogram *h)
 {
     ck_assert(h->sum_s >= 0 && h->sum_s < 600);
@@ -367,9 +398,8 @@ START_TEST(a_wall_clock_that_jumps_changes_no_deadline)
     ck_assert_int_le(e.error->retry_after_s, 10);
     ck_assert(e.queue_s >= 1.9 && e.queue_s < 2.5);
     plim_request_free(second);
-    second = must_ask(engine, 10, 10);
     ck_assert_int_eq(ask(engine, 10, 10, 1, &third, &err), PLIM_ERR_QUEUE_FULL);
-    plim_request_free(second);
+    ck_assert_str_eq(err.term, "wait"); // 4 s to go
     int64_t from = plm_now(&clock_source);
     ck_assert_int_eq(plim_engine_drain(engine, 500), PLIM_ERR_TIMEOUT);
     ck_assert_int_ge(plm_now(&clock_source) - from, 500 * MS);
@@ -503,6 +533,7 @@ int main(void)
     tcase_add_loop_test(tc, every_offer_is_honoured, 0, 4);
     tcase_add_test(tc, a_hundred_refusals_of_each_kind_leave_nothing);
     tcase_add_test(tc, who_left_in_the_queue_is_never_computed);
+    tcase_add_test(tc, who_can_not_start_in_time_does_not_wait);
     tcase_add_test(tc, retry_after_is_the_forecast);
     tcase_add_test(tc, a_wall_clock_that_jumps_changes_no_deadline);
     tcase_add_test(tc, a_streak_of_refusals_takes_a_fresh_reading);
