@@ -2,6 +2,7 @@
 #include "tools/man.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/plimsoll.h"
 #include "tools/opts.h"
@@ -46,6 +47,57 @@ static const char end[] =
     "plimsoll bench \\-\\-explain \\-m model.gguf \\-\\-device cuda \\-c 8192\n"
     ".fi\n";
 
+#ifdef PLM_SERVER
+static const struct {
+    const char *method, *path, *role;
+} endpoints[] = {
+#define PLM_ENDPOINT(method, path, role, flags, handler) {#method, path, #role},
+#include "tools/serve/endpoints.def"
+#undef PLM_ENDPOINT
+};
+
+static const struct {
+    const char *role, *who;
+} roles[] = {
+    {"PUBLIC", "anybody"},
+    {"USER",
+     "whoever has a key of \\fB\\-\\-api\\-key\\fR or \\fB\\-\\-admin\\-key\\fR; anybody where\n"
+     "\\fB\\-\\-api\\-key\\fR is not given"},
+    {"ADMIN", "operators, who have a key of \\fB\\-\\-admin\\-key\\fR; where no keys are given, "
+              "programs on\n"
+              "the server's own machine that call it by localhost or an address and not through a\n"
+              "proxy; where only \\fB\\-\\-api\\-key\\fR is given, nobody"},
+};
+
+static const char access_text[] =
+    ".PP\n"
+    "Pages of other sites are refused with 403, on every path: by a Host that is not localhost, "
+    "an\n"
+    "address of the server's own, the name of \\fB\\-\\-host\\fR or one of "
+    "\\fB\\-\\-allowed\\-hosts\\fR; by an\n"
+    "Origin other than the server's own, which \\fB\\-\\-cors\\-origins\\fR does not name; by\n"
+    "Sec\\-Fetch\\-Site: cross\\-site without such an Origin. Any Host will do on a unix socket, "
+    "and\n"
+    "HTTP/1.0 may leave it out. A body must be sent as application/json, else it is answered "
+    "415.\n";
+
+static void print_endpoints(void)
+{
+    puts(".SH ENDPOINTS\nWhat \\fBplimsoll serve\\fR answers, and to whom.");
+    for (size_t r = 0; r < sizeof(roles) / sizeof(roles[0]); r++) {
+        const char *between = ".TP\n";
+        for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++) {
+            if (strcmp(endpoints[i].role, roles[r].role) != 0)
+                continue;
+            printf("%s\\fB%s\\fR %s", between, endpoints[i].method, endpoints[i].path);
+            between = ", ";
+        }
+        printf("\n%s\n", roles[r].who);
+    }
+    fputs(access_text, stdout);
+}
+#endif
+
 void plm_man_begin(void)
 {
     printf(".TH PLIMSOLL 1 \"\" \"plimsoll %s\" \"User Commands\"\n%s", plim_version(), begin);
@@ -59,6 +111,9 @@ void plm_man_end(void)
     puts(".SH MODEL AND MEMORY\nOptions of every command that starts an engine. BYTES take KiB, "
          "MiB, GiB and TiB.");
     plm_opts_print_man_group(&group);
+#ifdef PLM_SERVER
+    print_endpoints();
+#endif
     fputs(end, stdout);
     plm_engine_flags_finish(&flags);
 }

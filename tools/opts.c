@@ -253,6 +253,13 @@ static enum plm_opts_result set_list(const struct use *use, const char *value)
     return PLM_OPTS_OK;
 }
 
+void plm_opt_list_wipe(struct plm_opt_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        memset((char *)list->items[i], '*', strlen(list->items[i]));
+    list->n = 0;
+}
+
 static enum plm_opts_result set(const struct use *use, const char *value)
 {
     switch (use->opt->type) {

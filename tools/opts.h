@@ -100,6 +100,10 @@ enum plm_opts_result {
 enum plm_opts_result plm_opts_parse(const struct plm_opt_command *cmd, int argc, char **argv,
                                     const char **operands, size_t *n_operands);
 
+// Overwrites values of a command line that others should not see, such as in the list of processes,
+// and empties the list. They lie in argv, as main() got it.
+void plm_opt_list_wipe(struct plm_opt_list *list);
+
 // What --help prints, and the command's part of the manual page, which plm_opts_parse() prints when
 // it meets PLM_OPTS_MAN. Both go to stdout.
 #define PLM_OPTS_MAN "--help-man"

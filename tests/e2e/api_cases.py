@@ -612,7 +612,7 @@ def a_second_signal_tells_every_client():
 
 @case
 def sleep_and_wake():
-    with Server("--api-key", "k") as server:
+    with Server("--api-key", "user", "--admin-key", "k") as server:
         key = ["Authorization: Bearer k"]
 
         def post(path, body=b"", headers=key):

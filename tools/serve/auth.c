@@ -29,11 +29,12 @@ static bool add(struct plm_auth *auth, const char *key, size_t n)
     return true;
 }
 
-static bool add_file(struct plm_auth *auth, const char *path)
+static bool add_file(struct plm_auth *auth, const char *flag, const char *path)
 {
+    const size_t before = auth->n;
     FILE *file = fopen(path, "r");
     if (file == NULL) {
-        fprintf(stderr, "plimsoll serve: --api-key-file: %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "plimsoll serve: %s-file: %s: %s\n", flag, path, strerror(errno));
         return false;
     }
     char *line = NULL;
@@ -45,29 +46,52 @@ static bool add_file(struct plm_auth *auth, const char *path)
     free(line);
     fclose(file);
     // An empty file must not open the server to everybody.
-    if (ok && auth->n == 0) {
-        fprintf(stderr, "plimsoll serve: --api-key-file: %s has no key\n", path);
+    if (ok && auth->n == before) {
+        fprintf(stderr, "plimsoll serve: %s-file: %s has no key\n", flag, path);
         return false;
     }
     return ok;
 }
 
-bool plm_auth_init(struct plm_auth *auth, const struct plm_opt_list *keys, const char *file)
+static bool add_source(struct plm_auth *auth, const struct plm_key_source *source)
 {
-    *auth = (struct plm_auth){0};
-    for (size_t i = 0; i < keys->n; i++) {
-        for (const char *s = keys->items[i]; *s != '\0';) {
+    const size_t before = auth->n;
+    bool ok = true;
+    for (size_t i = 0; i < source->keys->n; i++) {
+        for (const char *s = source->keys->items[i]; ok && *s != '\0';) {
             size_t n = strcspn(s, ",");
-            if (!add(auth, s, n))
-                return false;
+            ok = add(auth, s, n);
             s += n + (s[n] == ',');
         }
     }
-    if (keys->n > 0 && auth->n == 0) {
-        fprintf(stderr, "plimsoll serve: --api-key: the key is empty\n");
+    const bool given = source->keys->n > 0;
+    plm_opt_list_wipe(source->keys);
+    if (ok && given && auth->n == before) {
+        fprintf(stderr, "plimsoll serve: %s: the key is empty\n", source->flag);
         return false;
     }
-    return file == NULL || add_file(auth, file);
+    return ok && (source->file == NULL || add_file(auth, source->flag, source->file));
+}
+
+bool plm_auth_init(struct plm_auth *auth, const struct plm_key_source *users,
+                   const struct plm_key_source *operators)
+{
+    *auth = (struct plm_auth){0};
+    if (!add_source(auth, users))
+        return false;
+    auth->n_users = auth->n;
+    if (!add_source(auth, operators))
+        return false;
+    for (size_t i = 0; i < auth->n_users; i++) {
+        for (size_t k = auth->n_users; k < auth->n; k++) {
+            if (strcmp(auth->keys[i], auth->keys[k]) == 0) {
+                fprintf(stderr, "plimsoll serve: %s: the key is also one of %s\n", operators->flag,
+                        users->flag);
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 void plm_auth_finish(struct plm_auth *auth)
@@ -90,8 +114,6 @@ static bool same_key(const char *key, const char *given)
 
 int plm_auth_check(const struct plm_auth *auth, const char *authorization, const char *x_api_key)
 {
-    if (auth->n == 0)
-        return 0;
     const char *given = x_api_key;
     if (authorization != NULL && strncasecmp(authorization, "Bearer ", 7) == 0)
         given = authorization + 7 + strspn(authorization + 7, " ");
@@ -103,4 +125,9 @@ int plm_auth_check(const struct plm_auth *auth, const char *authorization, const
             found = (int)i;
     }
     return found;
+}
+
+bool plm_auth_operates(const struct plm_auth *auth, int index)
+{
+    return index >= 0 && (size_t)index >= auth->n_users;
 }

@@ -48,7 +48,7 @@ struct plm_exchange {
     struct plm_http_conn *conn;
     void *call;
     char method[16];
-    const char *path;
+    const char *target, *path;
     enum state state;
     bool suspended;
     bool begun; // the handler saw it; closed() is owed
@@ -63,6 +63,8 @@ struct plm_exchange {
     struct plm_out body;
     // Response.
     struct MHD_Response *response;
+    struct plm_http_header always[PLM_HTTP_ALWAYS_MAX];
+    size_t n_always;
     int status;
     bool stream;
     bool ended;
@@ -111,6 +113,7 @@ static struct plm_exchange *exchange_create(struct plm_http_conn *conn, const ch
     if (x == NULL)
         return NULL;
     x->conn = conn;
+    x->target = url;
     x->path = plm_http_target_path(url);
     x->started_ms = plm_now_ms();
     x->last_write_ms = x->started_ms;
@@ -473,6 +476,30 @@ int64_t plm_http_started_ms(const struct plm_exchange *x)
     return x->started_ms;
 }
 
+const char *plm_http_target(const struct plm_exchange *x)
+{
+    return x->target;
+}
+
+struct visitor {
+    plm_http_visit *field;
+    void *ctx;
+};
+
+static enum MHD_Result visit(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    (void)kind;
+    const struct visitor *v = cls;
+    v->field(v->ctx, key, value != NULL ? value : "");
+    return MHD_YES;
+}
+
+void plm_http_each_field(const struct plm_exchange *x, plm_http_visit *field, void *ctx)
+{
+    struct visitor v = {field, ctx};
+    MHD_get_connection_values(x->conn->mhd, MHD_HEADER_KIND, visit, &v);
+}
+
 const char *plm_http_field(const struct plm_exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->conn->mhd, MHD_HEADER_KIND, name);
@@ -506,9 +533,21 @@ struct plm_out plm_http_take_body(struct plm_exchange *x)
     return body;
 }
 
+void plm_http_always(struct plm_exchange *x, const char *name, const char *value)
+{
+    if (x->n_always < PLM_HTTP_ALWAYS_MAX)
+        x->always[x->n_always++] = (struct plm_http_header){name, value};
+}
+
 static void add_header(struct plm_exchange *x, const char *name, const char *value)
 {
     MHD_add_response_header(x->response, name, value);
+}
+
+static void add_headers(struct plm_exchange *x, const struct plm_http_header *headers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        add_header(x, headers[i].name, headers[i].value);
 }
 
 // The response exists: a waiting exchange is woken, a new one is answered when the handler returns.
@@ -516,6 +555,12 @@ static void answer(struct plm_exchange *x, int status)
 {
     x->status = status;
     resume(x);
+}
+
+static void write_headers(struct plm_out *text, const struct plm_http_header *headers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        plm_out_printf(text, "%s: %s\r\n", headers[i].name, headers[i].value);
 }
 
 // Writes a whole response past the library and ends this direction.
@@ -529,8 +574,8 @@ static void send_now(struct plm_exchange *x, int status, const char *content_typ
                    "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
                    "Connection: close\r\n",
                    status, MHD_get_reason_phrase_for((unsigned)status), content_type, body->len);
-    for (size_t i = 0; i < n_extra; i++)
-        plm_out_printf(&text, "%s: %s\r\n", extra[i].name, extra[i].value);
+    write_headers(&text, extra, n_extra);
+    write_headers(&text, x->always, x->n_always);
     plm_out_str(&text, "\r\n");
     plm_out_bytes(&text, body->data, body->len);
     // Nothing else is under way, so that the socket's buffer has room.
@@ -559,9 +604,10 @@ void plm_http_reply(struct plm_exchange *x, int status, const char *content_type
         resume(x);
         return;
     }
-    add_header(x, "Content-Type", content_type);
-    for (size_t i = 0; i < n_extra; i++)
-        add_header(x, extra[i].name, extra[i].value);
+    if (content_type != NULL)
+        add_header(x, "Content-Type", content_type);
+    add_headers(x, extra, n_extra);
+    add_headers(x, x->always, x->n_always);
     if (close_after)
         add_header(x, "Connection", "close");
     answer(x, status);
@@ -618,6 +664,7 @@ struct plm_out *plm_http_stream_begin(struct plm_exchange *x, plim_engine *engin
     add_header(x, "Content-Type", "text/event-stream");
     add_header(x, "Cache-Control", "no-cache, no-transform");
     add_header(x, "X-Accel-Buffering", "no"); // nginx would hold events back
+    add_headers(x, x->always, x->n_always);
     answer(x, 200);
     return &x->out;
 }

@@ -22,6 +22,7 @@ struct plm_exchange;
 
 #define PLM_HTTP_FIELDS_MAX 100 // header fields of one request
 #define PLM_HTTP_EXTRA_MAX  6   // header fields that a reply may add
+#define PLM_HTTP_ALWAYS_MAX 4   // those that every answer to a request carries
 
 struct plm_http_header {
     const char *name;
@@ -80,7 +81,11 @@ const char *plm_http_path(const struct plm_exchange *x);
 // Of the response, or 0 before there is one; and when the request began, in plm_now_ms().
 int plm_http_status(const struct plm_exchange *x);
 int64_t plm_http_started_ms(const struct plm_exchange *x);
+const char *plm_http_target(const struct plm_exchange *x); // of the request line, path included
 const char *plm_http_field(const struct plm_exchange *x, const char *name); // or NULL
+// Calls field() for each header field of the request.
+typedef void plm_http_visit(void *ctx, const char *name, const char *value);
+void plm_http_each_field(const struct plm_exchange *x, plm_http_visit *field, void *ctx);
 // Both ends of its connection.
 const struct plm_peer *plm_http_peer(const struct plm_exchange *x);
 const struct plm_peer *plm_http_local(const struct plm_exchange *x);
@@ -90,7 +95,11 @@ int64_t plm_http_content_length(const struct plm_exchange *x);
 void plm_http_limit_body(struct plm_exchange *x, size_t max_bytes, plim_engine *engine);
 // In request(): moves the body out.
 struct plm_out plm_http_take_body(struct plm_exchange *x);
-// Answers with body, whose memory moves into the exchange. close: ends the connection after it.
+// Adds a header to whatever answers this request. Before the answer; name and value must live until
+// then, as header values of the request do.
+void plm_http_always(struct plm_exchange *x, const char *name, const char *value);
+// Answers with body, whose memory moves into the exchange. content_type NULL: there is none. close:
+// ends the connection after it.
 void plm_http_reply(struct plm_exchange *x, int status, const char *content_type,
                     const struct plm_http_header *extra, size_t n_extra, bool close,
                     struct plm_out *body);

@@ -202,21 +202,22 @@ static void get_memory(struct plm_server *srv, struct plm_exchange *x)
 
 // ---- the table ----
 
+#define EARLY   1
+#define NO_BODY 2
+
+#define ROUTE_GET(handler)  .get = (handler)
+#define ROUTE_POST(handler) .work = (handler)
+
 static const struct plm_route routes[] = {
-    {.method = "GET", .path = "/health", .is_public = true, .early = true, .get = get_health},
-    {.method = "GET", .path = "/livez", .is_public = true, .early = true, .get = get_livez},
-    {.method = "GET", .path = "/readyz", .is_public = true, .early = true, .get = get_readyz},
-    {.method = "GET", .path = "/v1/models", .get = get_models},
-    {.method = "GET", .path = MODEL_PREFIX, .get = get_model},
-    {.method = "GET", .path = "/v1/memory", .get = get_memory},
-    {.method = "GET", .path = "/metrics", .get = get_metrics},
-    {.method = "POST", .path = "/v1/chat/completions", .work = plm_work_chat},
-    {.method = "POST", .path = "/v1/completions", .work = plm_work_completion},
-    {.method = "POST", .path = "/tokenize", .work = plm_work_tokenize},
-    {.method = "POST", .path = "/detokenize", .work = plm_work_detokenize},
-    {.method = "POST", .path = "/apply-template", .work = plm_work_apply_template},
-    {.method = "POST", .path = "/v1/sleep", .no_body = true, .work = plm_work_sleep},
-    {.method = "POST", .path = "/v1/wake", .no_body = true, .work = plm_work_wake},
+#define PLM_ENDPOINT(method_, path_, role_, flags, handler)                                        \
+    {.method = #method_,                                                                           \
+     .path = path_,                                                                                \
+     .role = PLM_ROLE_##role_,                                                                     \
+     .early = ((flags)&EARLY) != 0,                                                                \
+     .no_body = ((flags)&NO_BODY) != 0,                                                            \
+     ROUTE_##method_(handler)},
+#include "tools/serve/endpoints.def"
+#undef PLM_ENDPOINT
 };
 
 static const struct plm_route *find_route(const char *path)
@@ -224,7 +225,7 @@ static const struct plm_route *find_route(const char *path)
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         const char *have = routes[i].path;
         size_t n = strlen(have);
-        bool prefix = have[n - 1] == '/';
+        bool prefix = n > 1 && have[n - 1] == '/';
         if (prefix ? strncmp(path, have, n) == 0 && path[n] != '\0' : strcmp(path, have) == 0)
             return &routes[i];
     }
@@ -241,14 +242,14 @@ static bool method_fits(const struct plm_route *route, const char *method)
 
 // What is wrong with a request as far as its headers tell; http 0: nothing.
 static void judge(const struct plm_server *srv, const struct plm_exchange *x,
-                  const struct plm_route *route, int key, struct plm_api_error *error)
+                  const struct plm_route *route, const struct plm_caller *caller,
+                  struct plm_api_error *error)
 {
-    error->http = 0;
-    if (key < 0 && (route == NULL || !route->is_public)) {
-        plm_api_error_set(error, 401, "authentication_error", "invalid_api_key",
-                          "the API key is missing or wrong");
-        error->challenge = true;
-    } else if (route == NULL) {
+    // What does not exist is no secret, but there is no reason to tell it to strangers.
+    plm_access_role(&srv->access, caller, route != NULL ? route->role : PLM_ROLE_USER, error);
+    if (error->http != 0)
+        return;
+    if (route == NULL) {
         plm_api_error_set(error, 404, "invalid_request_error", "not_found", "no such path: %.200s",
                           plm_http_path(x));
     } else if (!method_fits(route, plm_http_method(x))) {
@@ -267,27 +268,85 @@ static void judge(const struct plm_server *srv, const struct plm_exchange *x,
         plm_api_error_set(error, 413, "invalid_request_error", "body_too_large",
                           "the body has %" PRId64 " bytes, more than the %zu that are taken",
                           plm_http_content_length(x), srv->max_body_bytes);
+    } else if (route->work != NULL && plm_http_content_length(x) != 0) {
+        plm_access_type(caller, error);
     }
-    // The rest of a refused request is not read, so that the connection can not go on.
-    if (error->http != 0 && plm_http_content_length(x) != 0)
-        error->close = true;
 }
 
-static int key_of(const struct plm_server *srv, const struct plm_exchange *x)
+// A page asks whether it may send what it can not send unasked (the Fetch standard, 4.8). It has no
+// key yet, so the path's role is judged when it comes back.
+static bool is_preflight(const struct plm_exchange *x, const struct plm_cors *cors)
 {
-    return plm_auth_check(&srv->auth, plm_http_field(x, "Authorization"),
-                          plm_http_field(x, "x-api-key"));
+    return cors->allow_origin != NULL && strcmp(plm_http_method(x), "OPTIONS") == 0 &&
+           plm_http_field(x, "Access-Control-Request-Method") != NULL;
+}
+
+static void reply_preflight(struct plm_server *srv, struct plm_exchange *x)
+{
+    const char *wanted = plm_http_field(x, "Access-Control-Request-Headers");
+    struct plm_http_header extra[PLM_HTTP_EXTRA_MAX] = {
+        {"Access-Control-Allow-Methods", "GET, HEAD, POST"},
+        {"Access-Control-Max-Age", "600"}, // seconds: what most browsers keep at most
+    };
+    size_t n = 2;
+    // Clients add headers of their own, such as their version; none has an effect here.
+    if (wanted != NULL)
+        extra[n++] = (struct plm_http_header){"Access-Control-Allow-Headers", wanted};
+    struct plm_out body;
+    plm_out_init(&body, NULL);
+    count_response(srv, 204);
+    plm_http_reply(x, 204, NULL, extra, n, plm_http_content_length(x) != 0, &body);
+}
+
+static void allow_page(struct plm_exchange *x, const struct plm_cors *cors)
+{
+    if (cors->vary)
+        plm_http_always(x, "Vary", "Origin");
+    if (cors->allow_origin == NULL)
+        return;
+    plm_http_always(x, "Access-Control-Allow-Origin", cors->allow_origin);
+    plm_http_always(x, "Access-Control-Expose-Headers", "Retry-After, x-should-retry");
+    if (cors->credentials)
+        plm_http_always(x, "Access-Control-Allow-Credentials", "true");
+}
+
+static void note_field(void *ctx, const char *name, const char *value)
+{
+    plm_caller_field(ctx, name, value);
 }
 
 static void on_begin(void *app, struct plm_exchange *x)
 {
     struct plm_server *srv = app;
     struct plm_api_error error;
-    judge(srv, x, find_route(plm_http_path(x)), key_of(srv, x), &error);
-    if (error.http != 0)
-        plm_reply_error(srv, x, &error);
-    else
+    struct plm_cors cors;
+    struct plm_caller caller = {
+        .peer = plm_http_peer(x), .local = plm_http_local(x), .target = plm_http_target(x)};
+    plm_http_each_field(x, note_field, &caller);
+    plm_access_page(&srv->access, &caller, &cors, &error);
+    allow_page(x, &cors);
+    if (error.http == 0 && is_preflight(x, &cors)) {
+        reply_preflight(srv, x);
+        return;
+    }
+    if (error.http == 0)
+        judge(srv, x, find_route(plm_http_path(x)), &caller, &error);
+    if (error.http == 0) {
         plm_http_limit_body(x, srv->max_body_bytes, srv->engine);
+        return;
+    }
+    // The rest of a refused request is not read, so that the connection can not go on.
+    if (plm_http_content_length(x) != 0)
+        error.close = true;
+    plm_reply_error(srv, x, &error);
+}
+
+// Of the key that the request carries; callers without one count as one user.
+static int key_of(const struct plm_server *srv, const struct plm_exchange *x)
+{
+    int key = plm_auth_check(&srv->access.auth, plm_http_field(x, "Authorization"),
+                             plm_http_field(x, "x-api-key"));
+    return key < 0 ? 0 : key;
 }
 
 static void on_request(void *app, struct plm_exchange *x)

@@ -46,6 +46,21 @@ static const struct plm_opt serve_table[] = {
             IN(api_keys)),
     PLM_OPT("--api-key-file", "FILE", "keys from a file, one per line", PLM_OPT_STRING,
             IN(api_key_file)),
+    PLM_OPT("--admin-key", "KEY",
+            "key of operators, who may call all that users may, and\n"
+            "/v1/sleep and /v1/wake; repeated as --api-key. Unless given, only\n"
+            "programs on this machine operate, and with --api-key nobody",
+            PLM_OPT_LIST, IN(admin_keys)),
+    PLM_OPT("--admin-key-file", "FILE", "those from a file", PLM_OPT_STRING, IN(admin_key_file)),
+    PLM_OPT("--allowed-hosts", "HOST",
+            "host that clients may call the server by, beside localhost, its\n"
+            "addresses and --host: a name, .example.org for all below it, an\n"
+            "address, or * for any; repeated as --api-key",
+            PLM_OPT_LIST, IN(allowed_hosts)),
+    PLM_OPT("--cors-origins", "ORIGIN",
+            "web page that may call the server: its origin, such as\n"
+            "https://example.org, null, or * for any; repeated as --api-key",
+            PLM_OPT_LIST, IN(cors_origins)),
     PLM_OPT_IN("-n, --predict, --n-predict", "N",
                "tokens of an answer when the request does not say; -1: no limit\n(default -1)",
                PLM_OPT_I64, IN(predict), -1, 2147483647),
@@ -471,7 +486,7 @@ static void finish(struct loop *l)
     }
     plm_workers_destroy(srv->workers);
     plim_engine_free(srv->engine);
-    plm_auth_finish(&srv->auth);
+    plm_auth_finish(&srv->access.auth);
     plm_engine_flags_finish(&srv->engine_flags);
     free(srv->model_file);
     free(srv->model_stem);
@@ -517,14 +532,14 @@ int plim_cmd_serve(int argc, char **argv)
     enum plm_opts_result r = parse_flags(srv, argc, argv);
     if (r != PLM_OPTS_OK)
         return r == PLM_OPTS_EXIT ? 0 : 2;
-    if (!plm_engine_flags_apply(&srv->engine_flags, "serve") ||
-        !plm_auth_init(&srv->auth, &srv->flags.api_keys, srv->flags.api_key_file)) {
-        plm_auth_finish(&srv->auth);
+    // Keys first: the list of processes shows them until they are read.
+    if (!plm_serve_apply_access(srv) || !plm_engine_flags_apply(&srv->engine_flags, "serve")) {
+        plm_auth_finish(&srv->access.auth);
         plm_engine_flags_finish(&srv->engine_flags);
         return 2;
     }
     if (srv->flags.plan_out != NULL && !plm_file_writable("serve", srv->flags.plan_out)) {
-        plm_auth_finish(&srv->auth);
+        plm_auth_finish(&srv->access.auth);
         plm_engine_flags_finish(&srv->engine_flags);
         return 1;
     }

@@ -12,7 +12,7 @@
 #include "core/plimsoll.h"
 #include "tools/opts.h"
 #include "tools/plan_cache.h"
-#include "tools/serve/auth.h"
+#include "tools/serve/access.h"
 #include "tools/serve/errors.h"
 #include "tools/serve/http.h"
 #include "tools/serve/openai_request.h"
@@ -23,8 +23,10 @@ struct plm_serve_flags {
     const char *host;
     uint32_t port;
     struct plm_opt_list aliases;
-    struct plm_opt_list api_keys;
+    struct plm_opt_list api_keys, admin_keys;
     const char *api_key_file;
+    const char *admin_key_file;
+    struct plm_opt_list allowed_hosts, cors_origins;
     int64_t predict; // -1: to the end of the context
     uint64_t max_body_bytes;
     uint32_t timeout_s;
@@ -45,7 +47,7 @@ struct plm_server {
     struct plm_serve_flags flags;
     struct plm_engine_flags engine_flags;
     struct plm_plan_cache plan_cache;
-    struct plm_auth auth;
+    struct plm_access access;
     struct plm_http *http;
     struct plm_workers *workers;
     plim_engine *engine; // NULL: still loading
@@ -63,12 +65,13 @@ struct plm_server {
     uint64_t responses[6]; // by first digit of the status
 };
 
+// A line of endpoints.def.
 struct plm_route {
     const char *method;
     const char *path;
-    bool is_public; // answered without a key
-    bool early;     // answered before the model is loaded
-    bool no_body;   // its body may be empty
+    enum plm_role role;
+    bool early;   // answered before the model is loaded
+    bool no_body; // its body may be empty
     void (*get)(struct plm_server *srv, struct plm_exchange *x);
     // On a worker: fills call->reply, or call->request, or call->error.
     void (*work)(struct plm_call *call, const struct plm_json_doc *doc);
@@ -97,6 +100,10 @@ struct plm_call {
     bool admitted;
     bool done;
 };
+
+// access_flags.c: fills srv->access and wipes keys out of the command line. False with a sentence
+// on stderr.
+bool plm_serve_apply_access(struct plm_server *srv);
 
 // routes.c
 void plm_routes_handler(struct plm_server *srv, struct plm_http_handler *ret);

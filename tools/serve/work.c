@@ -92,7 +92,7 @@ static void generate(struct plm_call *call, const struct plm_json_doc *doc, bool
         .n_vocab = srv->model.n_vocab,
         .default_max_tokens = srv->flags.predict > 0 ? (uint32_t)srv->flags.predict : 0,
         .key_index = call->key_index,
-        .many_keys = srv->auth.n > 1,
+        .many_keys = srv->access.auth.n > 1,
     };
     if (!plm_openai_parse(&call->parsed, doc, chat, &rules, &call->error))
         return;
