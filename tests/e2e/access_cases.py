@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import tempfile
+import time
 
 import harness
 from harness import NotHere, Reader, Server, case, check, main, raw_request, read_response, same, wait_until
@@ -343,6 +344,27 @@ def bodies_are_json_by_their_type():
         for headers in [], ["Content-Length: 0"], ["Content-Length: 0", f"Content-Type: {form}"]:
             same(server.request("POST", "/v1/wake", headers=headers)[0], 200)
         same(server.get("/readyz")[0], 200)
+
+
+@case
+def operators_get_through_when_users_hold_everything():
+    with Server("--threads-http", "1", "--host-limit", "64MiB") as server:
+        stream = server.stream("/v1/completions", {"prompt": "@hold", "stream": True})
+        same(stream.head(), 200)
+        with server.connect() as slow, server.connect() as waits:
+            # The one worker is busy, and so is the one thread that a sleep takes.
+            slow.sendall(raw_request("POST", "/v1/completions", {"prompt": "@submit=3000"}))
+            waits.sendall(raw_request("POST", "/v1/sleep", {"timeout_ms": 20000}))
+            wait_until(lambda: server.get("/readyz")[0] == 503, "it falls asleep")
+            start = time.monotonic()
+            same(server.post("/v1/sleep", {})[1]["error"]["code"], "conflict")
+            same(server.post("/v1/wake", {})[0], 200)
+            check(time.monotonic() - start < 2, "operators waited for a user's request")
+        stream.close()
+        # A body of theirs is small.
+        status, _, data = server.request("POST", "/v1/wake", b"{" + b" " * 4096 + b"}")
+        same((status, json.loads(data)["error"]["code"]), (413, "body_too_large"))
+        same(server.post("/v1/wake", b"{" + b" " * 4094 + b"}")[0], 200)
 
 
 @case

@@ -38,7 +38,7 @@ static void work(struct plm_job *job)
     // Nothing is an object without fields.
     if (call->body.len == 0 && call->route->no_body)
         plm_out_str(&call->body, "{}");
-    int status = plm_json_scan(call->body.data, call->body.len, call->srv->engine, &doc, message,
+    int status = plm_json_scan(call->body.data, call->body.len, call->body.engine, &doc, message,
                                sizeof(message));
     if (status == PLIM_ERR_NOMEM_HOST)
         plm_api_error_host(&call->error);
@@ -57,8 +57,6 @@ static struct plm_call *call_create(struct plm_server *srv, struct plm_exchange 
     call->srv = srv;
     call->x = x;
     call->job.run = work;
-    plm_out_init(&call->body, srv->engine);
-    plm_out_init(&call->reply, srv->engine);
     plm_out_init(&call->echo, srv->engine);
     call->next = srv->calls;
     if (call->next != NULL)
@@ -81,9 +79,10 @@ void plm_call_start(struct plm_server *srv, struct plm_exchange *x, const struct
     call->route = route;
     call->key_index = key_index;
     call->body = plm_http_take_body(x);
+    plm_out_init(&call->reply, call->body.engine); // whoever pays for the question
     plm_http_set_call(x, call);
     call->in_worker = true;
-    if (plm_workers_push(srv->workers, &call->job))
+    if (plm_workers_push(route->role == PLM_ROLE_ADMIN ? srv->operators : srv->workers, &call->job))
         return;
     call->in_worker = false;
     plm_api_error_set(&error, plm_overload_status(srv), "overloaded_error", "queue_full",

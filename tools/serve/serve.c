@@ -25,6 +25,9 @@
 #define FD_RESERVE 24
 // Bodies that wait for a worker. Each holds its bytes of the host budget.
 #define JOBS_MAX 1024
+// Operators: one sleep that waits, a wake that takes it back, and whoever is told of a conflict.
+#define OPERATOR_THREADS  2
+#define OPERATOR_JOBS_MAX 16
 // A body, its copy for the engine, and the engine's prompt and tokens must fit the host budget
 // together, with room for a second request beside it.
 #define BODY_PART_OF_HOST 8
@@ -195,7 +198,7 @@ static void watch(struct loop *l, int fd, void *tag)
 }
 
 // Tags of the loop's own descriptors: their addresses only. Everything else is a client.
-static char tag_http, tag_listen, tag_signal, tag_load, tag_jobs, tag_engine;
+static char tag_http, tag_listen, tag_signal, tag_load, tag_jobs, tag_operators, tag_engine;
 
 static void on_loaded(struct loop *l)
 {
@@ -339,9 +342,9 @@ static void accept_all(struct loop *l)
     }
 }
 
-static void take_jobs(struct loop *l)
+static void take_jobs(struct plm_workers *workers)
 {
-    struct plm_job *job = plm_workers_finished(l->srv.workers);
+    struct plm_job *job = plm_workers_finished(workers);
     while (job != NULL) {
         struct plm_job *next = job->next;
         plm_call_finished(job);
@@ -365,7 +368,9 @@ static void dispatch(struct loop *l, void *tag)
     else if (tag == &tag_load)
         on_loaded(l);
     else if (tag == &tag_jobs)
-        take_jobs(l);
+        take_jobs(l->srv.workers);
+    else if (tag == &tag_operators)
+        take_jobs(l->srv.operators);
     else if (tag == &tag_engine)
         take_events(l);
     else if (tag != &tag_http)
@@ -433,6 +438,7 @@ static bool start_io(struct loop *l)
     l->spare_fd = eventfd(0, EFD_CLOEXEC);
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     srv->workers = plm_workers_create(srv->flags.http_threads, JOBS_MAX);
+    srv->operators = plm_workers_create(OPERATOR_THREADS, OPERATOR_JOBS_MAX);
     unsigned fit = plm_connections_that_fit(FD_RESERVE);
     if (srv->flags.max_connections > 0 && srv->flags.max_connections < fit)
         fit = srv->flags.max_connections;
@@ -441,7 +447,7 @@ static bool start_io(struct loop *l)
     plm_routes_handler(srv, &handler);
     if (l->epoll_fd >= 0 && l->signal_fd >= 0 && l->load_fd >= 0)
         srv->http = plm_http_create(&config, &handler);
-    if (srv->http == NULL || srv->workers == NULL) {
+    if (srv->http == NULL || srv->workers == NULL || srv->operators == NULL) {
         fprintf(stderr, "plimsoll serve: no descriptors or memory for the server itself\n");
         return false;
     }
@@ -450,6 +456,7 @@ static bool start_io(struct loop *l)
     watch(l, l->signal_fd, &tag_signal);
     watch(l, l->load_fd, &tag_load);
     watch(l, plm_workers_fd(srv->workers), &tag_jobs);
+    watch(l, plm_workers_fd(srv->operators), &tag_operators);
     return true;
 }
 
@@ -462,6 +469,15 @@ static bool start_load(struct loop *l)
     if (!l->loader_runs)
         fprintf(stderr, "plimsoll serve: cannot start a thread\n");
     return l->loader_runs;
+}
+
+static void end_workers(struct plm_workers *workers)
+{
+    if (workers == NULL)
+        return;
+    plm_workers_join(workers);
+    take_jobs(workers);
+    plm_workers_destroy(workers);
 }
 
 static void close_fd(int fd)
@@ -480,11 +496,8 @@ static void finish(struct loop *l)
         _exit(l->exit_status);
     }
     plm_http_destroy(srv->http);
-    if (srv->workers != NULL) {
-        plm_workers_join(srv->workers);
-        take_jobs(l);
-    }
-    plm_workers_destroy(srv->workers);
+    end_workers(srv->operators);
+    end_workers(srv->workers);
     plim_engine_free(srv->engine);
     plm_auth_finish(&srv->access.auth);
     plm_engine_flags_finish(&srv->engine_flags);

@@ -50,7 +50,8 @@ struct plm_server {
     struct plm_access access;
     struct plm_http *http;
     struct plm_workers *workers;
-    plim_engine *engine; // NULL: still loading
+    struct plm_workers *operators; // for endpoints of operators, which wait for no user's request
+    plim_engine *engine;           // NULL: still loading
     plim_model_info model;
     const char *model_names[PLM_MODEL_NAMES_MAX];
     size_t n_model_names;
