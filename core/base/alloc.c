@@ -14,11 +14,18 @@
 
 // Stands before every block, so that free needs no size and no owner.
 struct block_head {
-    uint64_t bytes; // what was charged, the head included
+    uint64_t bytes; // what was charged, the head and malloc's share included
     uint64_t owner;
 };
-_Static_assert(sizeof(struct block_head) == PLM_HOST_HEAD_BYTES,
-               "keeps the 16-byte alignment of malloc");
+_Static_assert(sizeof(struct block_head) == 16, "keeps the 16-byte alignment of malloc");
+
+// glibc's malloc on 64 bits keeps 8 bytes before a block, and all of them are multiples of 16: of a
+// render of many small blocks that is a fifth.
+#define MALLOC_HEAD_BYTES  8
+#define MALLOC_ALIGN_BYTES 16
+_Static_assert(PLM_HOST_HEAD_BYTES >=
+                   sizeof(struct block_head) + MALLOC_HEAD_BYTES + MALLOC_ALIGN_BYTES - 1,
+               "what others reserve for a block is never less than what it is charged");
 
 struct plm_host {
     _Atomic int64_t limit;
@@ -148,19 +155,31 @@ void plm_host_discharge(struct plm_host *host, enum plm_host_owner owner, int64_
     atomic_fetch_add(&host->freed, (uint64_t)bytes);
 }
 
+// Bytes to ask malloc for, and what they are charged. False: too many.
+static bool block_bytes(size_t bytes, uint64_t *ret_total, int64_t *ret_charge)
+{
+    uint64_t charge;
+    if (!plm_add_u64(bytes, sizeof(struct block_head), ret_total) ||
+        !plm_add_u64(*ret_total, MALLOC_HEAD_BYTES + MALLOC_ALIGN_BYTES, &charge) ||
+        charge > INT64_MAX)
+        return false;
+    *ret_charge = (int64_t)plm_round_up(*ret_total + MALLOC_HEAD_BYTES, MALLOC_ALIGN_BYTES);
+    return true;
+}
+
 static void *allocate(struct plm_host *host, enum plm_host_owner owner, size_t bytes, bool zero)
 {
     uint64_t total;
-    if (!plm_add_u64(bytes, sizeof(struct block_head), &total) || total > INT64_MAX)
-        return NULL;
-    if (injected_failure(host) || plm_host_charge(host, owner, (int64_t)total) != PLM_OK)
+    int64_t charge;
+    if (!block_bytes(bytes, &total, &charge) || injected_failure(host) ||
+        plm_host_charge(host, owner, charge) != PLM_OK)
         return NULL;
     struct block_head *head = zero ? calloc(1, total) : malloc(total);
     if (head == NULL) {
-        plm_host_discharge(host, owner, (int64_t)total);
+        plm_host_discharge(host, owner, charge);
         return NULL;
     }
-    head->bytes = total;
+    head->bytes = (uint64_t)charge;
     head->owner = owner;
     atomic_fetch_add(&host->allocations, 1);
     return head + 1;
@@ -187,16 +206,16 @@ void *plm_realloc(struct plm_host *host, enum plm_host_owner owner, void *ptr, s
     uint64_t old = head->bytes;
     enum plm_host_owner tag = (enum plm_host_owner)head->owner;
     uint64_t total;
-    if (!plm_add_u64(bytes, sizeof(*head), &total) || total > INT64_MAX)
-        return NULL;
-    if (injected_failure(host) || plm_host_charge(host, tag, (int64_t)total) != PLM_OK)
+    int64_t charge;
+    if (!block_bytes(bytes, &total, &charge) || injected_failure(host) ||
+        plm_host_charge(host, tag, charge) != PLM_OK)
         return NULL;
     struct block_head *moved = realloc(head, total);
     if (moved == NULL) {
-        plm_host_discharge(host, tag, (int64_t)total);
+        plm_host_discharge(host, tag, charge);
         return NULL;
     }
-    moved->bytes = total;
+    moved->bytes = (uint64_t)charge;
     plm_host_discharge(host, tag, (int64_t)old);
     atomic_fetch_add(&host->allocations, 1);
     return moved + 1;
