@@ -418,6 +418,11 @@ PLIM_API int plim_engine_metric_list(const plim_engine *engine, plim_metric *out
 
 /* ---- text and tokens ---- */
 
+/* For a caller whose own client may leave: from here on, while a call of plim_request_submit(),
+ * plim_chat_render() or plim_tokenize() works on this thread, `cancelled` is asked every few
+ * milliseconds, and anything but 0 ends the call with CANCELLED. NULL: nobody is asked. Such a call
+ * ends in any case: with LIMIT after about two seconds of one core. */
+PLIM_API void plim_thread_cancellable(int (*cancelled)(void *user), void *user);
 /* add_special: what the vocabulary wants around a prompt. parse_special: text that spells a control
  * token becomes that token. At most cap ids are stored, the number there are in *n (LIMIT when
  * more than cap). */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/json.h"
-#include "core/base/utf8.h"
+#include "core/base/work.h"
 
 // What json-c 0.16 takes on 64 bits, measured with glibc's malloc: each of its blocks with the 8
 // bytes before it, the rounding to 16, and the 16 that malloc leaves with a block where what is
@@ -227,7 +227,9 @@ int plm_json_tree_parse(struct plm_json_tree *tree, struct plm_slice text, struc
     if (text.len > INT32_MAX)
         return plm_fail(err, PLM_ERR_LIMIT, "a JSON text of %zu bytes; the longest is %d", text.len,
                         INT32_MAX);
-    int r = plm_json_measure(text, tree->nodes_left, &cost, err);
+    int r = plm_work_check(text.len / PLM_WORK_BYTES_PER_TOKEN, "reading JSON", err);
+    if (r == PLM_OK)
+        r = plm_json_measure(text, tree->nodes_left, &cost, err);
     if (r != PLM_OK)
         return r;
     if (!plm_json_tree_charge(tree, cost.tree_bytes))

@@ -7,6 +7,7 @@
 #include <json-c/json.h>
 
 #include "core/base/json.h"
+#include "core/base/work.h"
 #include "core/engine/impl.h"
 #include "core/model/chat.h"
 
@@ -229,7 +230,10 @@ static int chat_render(const plim_engine *engine, const char *chat_json, size_t 
         return PLIM_ERR_INVALID;
     struct plm_host_meter meter;
     plm_host_meter_start(engine->core->host, &meter);
+    struct plm_work work;
+    plm_work_start(&work, PLM_WORK_STEPS_MAX);
     int r = plm_text_render(engine->core, chat_json, len, &render, err);
+    plm_work_stop();
     r = plm_error_host(engine, r, &meter, 0, err);
     if (r != PLIM_OK)
         return r;

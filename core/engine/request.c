@@ -9,6 +9,7 @@
 #include "core/base/plant.h"
 #include "core/base/random.h"
 #include "core/base/utf8.h"
+#include "core/base/work.h"
 #include "core/engine/impl.h"
 
 #define STOP_BYTES_MAX   1024   // of one stop string; the longest tail that is held back
@@ -418,8 +419,12 @@ int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim
     int r = plm_struct_in(&o, sizeof(o), opts, "plim_request_opts_init", &error);
     if (r == PLIM_OK)
         r = check_opts(engine->core, &o, &error);
-    if (r == PLIM_OK)
+    if (r == PLIM_OK) {
+        struct plm_work work;
+        plm_work_start(&work, PLM_WORK_STEPS_MAX);
         r = submit(engine, &o, ret, &error);
+        plm_work_stop();
+    }
     return plm_error_give(err, r, &error);
 }
 

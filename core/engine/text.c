@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
+#include "core/base/work.h"
 #include "core/engine/impl.h"
 #include "core/model/types.h"
 
@@ -98,6 +99,11 @@ int plim_engine_model(const plim_engine *engine, plim_model_info *ret)
 
 // ---- tokens ----
 
+void plim_thread_cancellable(int (*cancelled)(void *user), void *user)
+{
+    plm_work_ask(cancelled, user);
+}
+
 static unsigned encode_flags(bool add_special, bool parse_special)
 {
     return (add_special ? PLM_ENCODE_ADD_SPECIAL : 0u) |
@@ -141,7 +147,10 @@ static int tokenize(const plim_engine *engine, struct plm_slice text, unsigned f
     struct plm_host_meter meter;
     plm_host_meter_start(engine->core->host, &meter);
     plm_tokens_init(&tokens, engine->core->host);
+    struct plm_work work;
+    plm_work_start(&work, PLM_WORK_STEPS_MAX);
     int r = encode(engine->core, text, flags, "text", &tokens, err);
+    plm_work_stop();
     r = plm_error_host(engine, r, &meter, 0, err);
     if (r == PLIM_OK) {
         if (n != NULL)

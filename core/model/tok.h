@@ -201,6 +201,9 @@ int plm_tok_pre_next(const struct plm_tok_pre *pre, struct plm_tok_scratch *scra
 // Replaces *text by its NFC form, in scratch->text, where that differs.
 int plm_tok_nfc(struct plm_tok_scratch *scratch, struct plm_slice *text, struct plm_error *err);
 
+// Counts a word against the work of the thread (core/base/work.h).
+int plm_tok_work(size_t word_bytes, struct plm_error *err);
+
 struct plm_tokenizer {
     struct plm_host *host;
     enum plm_tok_kind kind;

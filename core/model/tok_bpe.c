@@ -187,6 +187,8 @@ int plm_tok_bpe_encode(const struct plm_tokenizer *tokenizer, struct plm_tok_scr
     for (size_t at = 0; at < text.len;) {
         size_t n = 0;
         int status = plm_tok_pre_next(&tokenizer->pre, scratch, text, at, &n, err);
+        if (status == PLM_OK)
+            status = plm_tok_work(n, err);
         if (status != PLM_OK)
             return status;
         if (encode_word(tokenizer, scratch, (struct plm_slice){text.ptr + at, n}, out) != PLM_OK)

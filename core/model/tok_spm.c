@@ -160,7 +160,10 @@ int plm_tok_spm_encode(const struct plm_tokenizer *tokenizer, struct plm_tok_scr
                 end++;
         }
         struct plm_slice word = {all.ptr + at, end - at};
-        int status = encode_word(tokenizer, scratch, word, out);
+        int status = plm_tok_work(word.len, err);
+        if (status != PLM_OK)
+            return status;
+        status = encode_word(tokenizer, scratch, word, out);
         if (status != PLM_OK)
             return plm_fail(err, status, "the text could not be tokenized: %s",
                             plm_strstatus(status));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
+#include "core/base/work.h"
 #include "core/model/tok.h"
 
 // Offsets inside a stretch are uint32, and escaping spaces makes it up to three times as long.
@@ -293,6 +294,12 @@ void plm_tokenizer_destroy(struct plm_tokenizer *tokenizer)
     plm_free(host, tokenizer->whole);
     plm_free(host, tokenizer->eog);
     plm_free(host, tokenizer);
+}
+
+int plm_tok_work(size_t word_bytes, struct plm_error *err)
+{
+    return plm_work_check(1 + word_bytes / PLM_WORK_BYTES_PER_TOKEN, "cutting the text into tokens",
+                          err);
 }
 
 static int encode_stretch(const struct plm_tokenizer *tokenizer, struct plm_tok_scratch *scratch,

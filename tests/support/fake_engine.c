@@ -463,6 +463,12 @@ int plim_engine_wake(plim_engine *e, plim_error *err)
 
 // ---- text ----
 
+void plim_thread_cancellable(int (*cancelled)(void *user), void *user)
+{
+    (void)cancelled; // nothing here takes long
+    (void)user;
+}
+
 int plim_tokenize(const plim_engine *e, const char *text, size_t len, bool add_special,
                   bool parse_special, int32_t *ids, size_t cap, size_t *n, plim_error *err)
 {

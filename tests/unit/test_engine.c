@@ -674,6 +674,45 @@ static void *hammer(void *arg)
     return NULL;
 }
 
+static int yes(void *user)
+{
+    ++*(int *)user;
+    return 1;
+}
+
+// What a caller no longer wants ends at once, whichever call it is in.
+START_TEST(work_ends_when_nobody_wants_it)
+{
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
+    plim_engine_opts o;
+    plim_request_opts q;
+    plim_request *request = NULL;
+    plim_error err = PLIM_INIT(plim_error);
+    char text[64];
+    size_t n;
+    int asked = 0;
+    base_opts(&o, models[0]);
+    plim_engine *engine = create(&o);
+    plim_request_opts_init(&q);
+    q.prompt = "hello there";
+    q.prompt_len = strlen(q.prompt);
+    q.max_tokens = 1;
+    plim_thread_cancellable(yes, &asked);
+    ck_assert_int_eq(plim_tokenize(engine, "hello", 5, true, true, NULL, 0, &n, &err),
+                     PLIM_ERR_CANCELLED);
+    ck_assert_str_eq(err.message, "the caller cancelled");
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_CANCELLED);
+    ck_assert_ptr_null(request);
+    ck_assert_int_eq(plim_chat_render(engine, chat, strlen(chat), text, sizeof(text), &n, &err),
+                     PLIM_ERR_CANCELLED);
+    ck_assert_int_ge(asked, 3);
+    plim_thread_cancellable(NULL, NULL);
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_OK);
+    plim_request_free(request);
+    plim_engine_free(engine);
+}
+END_TEST
+
 START_TEST(many_threads_submit_and_cancel)
 {
     plim_engine_opts o;
@@ -1041,6 +1080,7 @@ int main(void)
     tcase_add_test(tc, cancel_frees_blocks_in_every_state);
     tcase_add_test(tc, waiting_too_long_is_a_refusal);
     tcase_add_test(tc, one_loop_serves_all);
+    tcase_add_test(tc, work_ends_when_nobody_wants_it);
     tcase_add_test(tc, many_threads_submit_and_cancel);
     tcase_add_test(tc, submit_survives_every_failed_allocation);
     tcase_add_test(tc, host_memory_tells_never_from_now);

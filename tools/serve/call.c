@@ -28,6 +28,12 @@ static void call_free(struct plm_call *call)
     free(call);
 }
 
+// Nobody wants the result of a call whose client has left.
+static int is_gone(void *user)
+{
+    return atomic_load(&((struct plm_call *)user)->gone);
+}
+
 static void work(struct plm_job *job)
 {
     struct plm_call *call = (struct plm_call *)job;
@@ -35,6 +41,7 @@ static void work(struct plm_job *job)
     char message[256];
     if (atomic_load(&call->gone))
         return;
+    plim_thread_cancellable(is_gone, call);
     // Nothing is an object without fields.
     if (call->body.len == 0 && call->route->no_body)
         plm_out_str(&call->body, "{}");
@@ -46,6 +53,7 @@ static void work(struct plm_job *job)
         plm_api_error_invalid(&call->error, NULL, "%s", message);
     else
         call->route->work(call, &doc);
+    plim_thread_cancellable(NULL, NULL);
     plm_out_finish(&call->body);
 }
 

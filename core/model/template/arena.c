@@ -9,6 +9,7 @@ enum {
     FIRST_CHUNK_BYTES = 8 << 10,  // a small template fits one chunk
     LAST_CHUNK_BYTES = 256 << 10, // keeps the number of chunks low for large renders
     OWN_CHUNK_BYTES = 16 << 10,   // from here on a block has its own chunk and can be moved
+    HEADS_BYTES = 96,             // that stand before a chunk's blocks, at most
 };
 
 struct plm_tarena_chunk {
@@ -18,6 +19,7 @@ struct plm_tarena_chunk {
     size_t pad;
 };
 _Static_assert(sizeof(struct plm_tarena_chunk) % 16 == 0, "blocks stay 16-byte aligned");
+_Static_assert(sizeof(struct plm_tarena_chunk) + PLM_HOST_HEAD_BYTES <= HEADS_BYTES, "fits");
 
 void plm_tarena_init(struct plm_tarena *arena, struct plm_host *host, uint64_t limit_bytes)
 {
@@ -36,7 +38,7 @@ void plm_tarena_finish(struct plm_tarena *arena)
     plm_tarena_init(arena, arena->host, arena->limit_bytes);
 }
 
-static bool may_add(struct plm_tarena *arena, uint64_t bytes)
+bool plm_tarena_may_add(struct plm_tarena *arena, uint64_t bytes)
 {
     arena->over_limit =
         bytes > arena->limit_bytes || arena->used_bytes > arena->limit_bytes - bytes;
@@ -57,7 +59,7 @@ static void link_chunk(struct plm_tarena *arena, struct plm_tarena_chunk *chunk,
 static struct plm_tarena_chunk *add_chunk(struct plm_tarena *arena, size_t payload)
 {
     size_t bytes = payload + sizeof(struct plm_tarena_chunk);
-    if (!may_add(arena, bytes))
+    if (!plm_tarena_may_add(arena, bytes))
         return NULL;
     struct plm_tarena_chunk *chunk = plm_malloc(arena->host, PLM_HOST_TEMPLATE, bytes);
     if (chunk != NULL)
@@ -77,9 +79,10 @@ void *plm_tarena_alloc(struct plm_tarena *arena, size_t bytes)
         return own == NULL ? NULL : memset(own + 1, 0, bytes);
     }
     if (bytes > arena->left) {
-        size_t payload = arena->chunk_bytes < OWN_CHUNK_BYTES && bytes > arena->chunk_bytes
-                             ? OWN_CHUNK_BYTES
-                             : arena->chunk_bytes;
+        // With what stands before it a chunk is whole pages, which is what large blocks take.
+        size_t payload = arena->chunk_bytes - HEADS_BYTES;
+        if (bytes > payload)
+            payload = OWN_CHUNK_BYTES;
         struct plm_tarena_chunk *chunk = add_chunk(arena, payload);
         if (chunk == NULL)
             return NULL;
@@ -120,7 +123,7 @@ void *plm_tarena_grow(struct plm_tarena *arena, void *ptr, size_t old_bytes, siz
     size_t bytes = plm_round_up(new_bytes, 16) + sizeof(*chunk);
     if (bytes <= chunk->bytes)
         return ptr;
-    if (!may_add(arena, bytes - chunk->bytes))
+    if (!plm_tarena_may_add(arena, bytes - chunk->bytes))
         return NULL;
     struct plm_tarena_chunk *moved = plm_realloc(arena->host, PLM_HOST_TEMPLATE, chunk, bytes);
     if (moved == NULL)

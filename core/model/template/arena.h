@@ -25,6 +25,8 @@ struct plm_tarena {
 
 void plm_tarena_init(struct plm_tarena *arena, struct plm_host *host, uint64_t limit_bytes);
 void plm_tarena_finish(struct plm_tarena *arena);
+// Whether so many bytes more are within the limit; if not, over_limit is set.
+bool plm_tarena_may_add(struct plm_tarena *arena, uint64_t bytes);
 // Zeroed, 16-byte aligned; NULL when the limit or the host budget is reached.
 void *plm_tarena_alloc(struct plm_tarena *arena, size_t bytes);
 // n * size bytes, checked.

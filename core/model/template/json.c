@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/json.h"
+#include "core/base/json_tree.h"
 #include "core/model/template/run.h"
 
 static bool text_value(struct plm_trun *r, const char *p, size_t n, bool user, bool copy,
@@ -94,36 +94,41 @@ bool plm_tpl_from_object(struct plm_trun *r, struct json_object *obj, bool user,
     return convert(r, obj, user, false, ret);
 }
 
+// Why a text did not become a tree.
+static bool fail_parse(struct plm_trun *r, int status, const struct plm_error *why)
+{
+    switch (status) {
+    case PLM_ERR_NOMEM_HOST: r->arena.over_limit = false; return plm_tpl_fail_memory(r);
+    case PLM_ERR_LIMIT:
+    case PLM_ERR_CANCELLED:
+        if (r->status == PLM_OK)
+            r->status = plm_fail(r->err, status, "chat template, line %u: from_json: %.300s",
+                                 (unsigned)r->line, why->msg);
+        return false;
+    default: return plm_tpl_fail(r, "from_json: malformed JSON");
+    }
+}
+
 bool plm_tpl_from_json(struct plm_trun *r, struct plm_tcall *c)
 {
     struct plm_tstr *text;
+    struct plm_json_tree tree;
+    struct plm_json_cost cost = {0};
+    struct plm_error why = {0};
     if (!plm_tpl_arg_str(r, &c->self, &text) || !plm_tpl_step(r, text->len / 8))
         return false;
-    const char *json = plm_tstr_ptr(text);
-    size_t len = text->len;
-    if (plm_json_has_pairs(json, len)) {
-        char *joined = plm_tpl_alloc(r, len);
-        if (joined == NULL)
-            return false;
-        memcpy(joined, json, len);
-        len = plm_json_join_pairs(joined, len);
-        json = joined;
-    }
-    struct json_tokener *tok = json_tokener_new_ex(64);
-    if (tok == NULL)
+    const struct plm_slice json = plm_tstr_slice(text);
+    // The tree lives while it is converted, so it counts as the render's own memory does.
+    int status = plm_json_measure(json, PLM_JSON_TREE_NODES_MAX, &cost, &why);
+    if (status == PLM_OK &&
+        !plm_tarena_may_add(&r->arena, (uint64_t)(cost.tree_bytes + cost.parse_bytes)))
         return plm_tpl_fail_memory(r);
-    bool ok;
-    json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
-    struct json_object *obj = len > INT32_MAX ? NULL : json_tokener_parse_ex(tok, json, (int)len);
-    if (obj == NULL && len <= INT32_MAX &&
-        json_tokener_get_error(tok) == json_tokener_continue) // a number may go on: end the text
-        obj = json_tokener_parse_ex(tok, "", -1);
-    if (json_tokener_get_error(tok) != json_tokener_success)
-        ok = plm_tpl_fail(r, "from_json: malformed JSON");
-    else
-        ok = convert(r, obj, plm_tstr_any_user(text), true, c->ret);
-    json_object_put(obj);
-    json_tokener_free(tok);
+    plm_json_tree_init(&tree, r->tmpl->host, PLM_HOST_TEMPLATE);
+    if (status == PLM_OK)
+        status = plm_json_tree_parse(&tree, json, &tree.root, &why);
+    const bool ok = status == PLM_OK ? convert(r, tree.root, plm_tstr_any_user(text), true, c->ret)
+                                     : fail_parse(r, status, &why);
+    plm_json_tree_finish(&tree);
     return ok;
 }
 

@@ -197,6 +197,7 @@ int plm_template_render(const struct plm_template *tmpl, struct json_object *con
         ok = r.scope != NULL &&
              plm_tpl_exec_list(&r, tmpl->body->list, tmpl->body->n) != PLM_FLOW_FAIL;
     }
+    ok = ok && plm_tpl_tell_steps(&r);
     int status = ok ? take_result(&r, tmpl->host, ret, err) : r.status;
     plm_tarena_finish(&r.arena);
     return status;

@@ -6,10 +6,10 @@
 #include <utf8proc.h>
 
 #include "core/base/utf8.h"
+#include "core/base/work.h"
 
 enum {
-    // Bytes of text work that count as one step: about what one evaluated node costs in time.
-    BYTES_PER_STEP = 256,
+    STEPS_PER_TELLING = 1024,  // a render's own count is the cheap one
     SLACK_BYTES_MAX = 4 << 20, // that a growing buffer takes ahead; large blocks move cheaply
 };
 
@@ -18,12 +18,23 @@ bool plm_tpl_step(struct plm_trun *r, uint64_t n)
     r->steps += n;
     if (r->steps > r->limits.steps)
         return plm_tpl_fail_limit(r, "steps");
-    return true;
+    return r->steps - r->told_steps < STEPS_PER_TELLING || plm_tpl_tell_steps(r);
+}
+
+bool plm_tpl_tell_steps(struct plm_trun *r)
+{
+    const int status = plm_work_step(r->steps - r->told_steps);
+    r->told_steps = r->steps;
+    if (status == PLM_ERR_LIMIT)
+        return plm_tpl_fail_limit(r, "steps of one request");
+    if (status != PLM_OK && r->status == PLM_OK)
+        r->status = plm_fail(r->err, status, "the caller cancelled");
+    return status == PLM_OK;
 }
 
 bool plm_tpl_work(struct plm_trun *r, size_t bytes)
 {
-    return plm_tpl_step(r, bytes / BYTES_PER_STEP);
+    return plm_tpl_step(r, bytes / PLM_WORK_BYTES_PER_STEP);
 }
 
 void *plm_tpl_alloc(struct plm_trun *r, size_t bytes)

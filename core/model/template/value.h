@@ -165,6 +165,7 @@ struct plm_trun {
     struct plm_render_limits limits;
     int64_t now_s;
     uint64_t steps;
+    uint64_t told_steps; // of them, what the thread's work knows of
     uint32_t depth;
     uint32_t line; // of what is being evaluated
     int status;    // of the first failure
@@ -182,6 +183,8 @@ bool plm_tpl_fail_memory(struct plm_trun *r);
 bool plm_tpl_fail_limit(struct plm_trun *r, const char *what);
 // Counts work; n is in units of about one evaluated node.
 bool plm_tpl_step(struct plm_trun *r, uint64_t n);
+// Reports what was not reported yet to the work of the thread (core/base/work.h), which may end it.
+bool plm_tpl_tell_steps(struct plm_trun *r);
 // Counts work on bytes.
 bool plm_tpl_work(struct plm_trun *r, size_t bytes);
 void *plm_tpl_alloc(struct plm_trun *r, size_t bytes);
