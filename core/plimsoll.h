@@ -490,6 +490,11 @@ typedef struct plim_request_opts {
     /* Of what plim_engine_host_charge() was told, the bytes that the caller holds for this request
      * while it submits: they count where the question is whether it can ever fit. Default 0. */
     uint64_t host_charged_bytes;
+    /* Whose request it is (0, the default, is somebody, too). Where not all can run at once,
+     * sequences are shared by tenant and then by request: who has fewest running goes first, and
+     * the further choices of a request, or requests of a tenant, give way to the first of another.
+     */
+    uint64_t tenant;
 } plim_request_opts;
 
 #define PLIM_N_MAX            128

@@ -250,6 +250,7 @@ struct plim_engine {
     struct plm_sample_row *sampling; // [max_sequences] of a step; NULL: the device does not sample
     uint32_t waited;                 // sequences that waited when a step was last formed on its own
     bool left;                       // one has left since
+    uint32_t n_ahead;                // steps that were formed ahead since
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks

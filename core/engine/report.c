@@ -42,7 +42,7 @@ void plm_step_publish(struct plim_engine *engine)
     plim_metrics *m = &engine->counts;
     m->running = sched.running;
     m->preempted = sched.paused;
-    m->preemptions = sched.preemptions;
+    m->preemptions = sched.preemptions + sched.yields;
     m->blocks_total = pool.total;
     m->blocks_used = pool.used;
     m->blocks_cached = pool.cached;

@@ -226,6 +226,7 @@ static bool build_choices(struct plim_request *request, const plim_request_opts 
         c->seq.use_cache = core->opts.prefix_cache && o->cache_prompt;
         c->seq.leader = i > 0 ? &request->choices[0].seq : NULL;
         c->seq.owner = c;
+        c->seq.tenant = o->tenant;
         plm_buf_init(&c->held, core->host, PLM_HOST_REQUEST);
         plm_detok_init(&c->detok, core->tokenizer, true, false);
     }

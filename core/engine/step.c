@@ -332,12 +332,16 @@ static bool goes_on(void *ctx, const struct plm_seq *seq)
     return choice->live && choice->completions + 1 < choice->max_output;
 }
 
+// Steps ahead after which those who wait are looked at again: others may have run long enough since
+// to give way.
+#define AHEAD_MAX 16
+
 // Whether somebody waits who may get a row in the next step: one who came since a step was formed
-// on its own, or anybody where a sequence left.
+// on its own, or anybody where a sequence left, and now and then.
 static bool is_wanted(const struct plim_engine *engine)
 {
     const uint32_t n = waiting(engine);
-    return n > engine->waited || (n > 0 && engine->left);
+    return n > engine->waited || (n > 0 && (engine->left || engine->n_ahead >= AHEAD_MAX));
 }
 
 // Submits the step after the one in flight. False: there is none, and nothing is pending.
@@ -355,6 +359,7 @@ static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *
     gate_step(engine, &batch, &gate);
     if (gate.answer == PLM_GATE_GO && submit_step(engine, &batch, now, next) == PLM_OK) {
         plm_inflight_keep(next);
+        engine->n_ahead++;
         return true;
     }
     plm_sched_drop_ahead(engine->sched);
@@ -389,6 +394,7 @@ static void run(struct plim_engine *engine, const struct plm_batch *batch, int64
     step->begin_ns = now_ns;
     const int r = submit_step(engine, batch, NULL, step);
     engine->left = false;
+    engine->n_ahead = 0;
     engine->waited = waiting(engine);
     if (r == PLM_OK && may_run_ahead(engine, batch)) {
         plm_inflight_keep(step);

@@ -22,12 +22,26 @@ static uint32_t shared_blocks(const struct plm_seq *seq)
     return n < there ? n : there;
 }
 
-bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq)
+// Blocks that nobody else has.
+static uint64_t own_blocks(const struct plm_sched *s, const struct plm_seq *seq)
+{
+    const uint32_t *ids = plm_sched_ids(s, seq->slot);
+    uint64_t n = 0;
+    for (uint32_t b = 0; b < seq->n_blocks; b++)
+        n += plm_kv_pool_refs(s->pool, ids[b]) == 1;
+    return n;
+}
+
+bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
+                    const struct plm_seq *leaver)
 {
     struct plm_kv_pool_stats pool;
     plm_kv_pool_read(s->pool, &pool);
     uint64_t need = blocks_of(seq->n_tokens), available = (uint64_t)pool.free + pool.cached;
-    uint64_t spare = plm_admit_spare(s->running, seq->preemptions);
+    uint64_t spare = plm_admit_spare(s->running - (leaver != NULL), seq->preemptions);
+    const uint64_t left = leaver != NULL ? own_blocks(s, leaver) : 0;
+    if (left > 0 && need + spare <= available + left)
+        return true;
     if (need + spare <= available)
         return true;
     uint32_t used = shared_blocks(seq);
@@ -143,7 +157,9 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
                                           .n_tokens = seq->n_tokens,
                                           .n_computed = seq->n_computed,
                                           .room = need * PLM_KV_BLOCK_TOKENS};
+    seq->stays_until = seq->began ? 2 * seq->n_tokens - seq->n_computed : 0;
     s->running++;
+    plm_share_count(s, seq, 1);
     widen(s, need);
     fill_table(s, slot);
     plm_sched_refresh(s, slot);
@@ -174,6 +190,7 @@ void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq)
         s->slots[slot] = s->slots[last];
     }
     s->running--;
+    plm_share_count(s, seq, -1);
     seq->state = PLM_SEQ_IDLE;
     seq->n_blocks = 0;
     seq->n_computed = 0;

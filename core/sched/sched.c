@@ -64,7 +64,7 @@ void plm_sched_destroy(struct plm_sched *s)
 
 // ---- lists ----
 
-static void list_insert_before(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq)
+void plm_seq_insert(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq)
 {
     seq->next = at;
     seq->prev = at != NULL ? at->prev : list->tail;
@@ -79,7 +79,7 @@ static void list_insert_before(struct plm_seq_list *list, struct plm_seq *at, st
     list->n++;
 }
 
-static void list_remove(struct plm_seq_list *list, struct plm_seq *seq)
+void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq)
 {
     if (seq->prev != NULL)
         seq->prev->next = seq->next;
@@ -93,14 +93,10 @@ static void list_remove(struct plm_seq_list *list, struct plm_seq *seq)
     list->n--;
 }
 
-// The youngest is preempted first, so the place is near the head.
 static void put_aside(struct plm_sched *s, struct plm_seq *seq)
 {
-    struct plm_seq *at = s->paused.head;
-    while (at != NULL && at->order < seq->order)
-        at = at->next;
-    list_insert_before(&s->paused, at, seq);
     seq->state = PLM_SEQ_PAUSED;
+    plm_share_wait(s, seq);
 }
 
 static void release_followers(struct plm_sched *s, struct plm_seq *leader)
@@ -126,7 +122,8 @@ void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
 {
     struct plm_seq *leader = seq->leader;
     seq->began = false;
-    seq->preemptions = 0;
+    seq->preemptions = seq->yields = 0;
+    plm_share_join(s, seq);
     if (leader != NULL && leader->state != PLM_SEQ_IDLE && leader->n_computed < leader->n_prompt) {
         struct plm_seq **at = &leader->followers;
         while (*at != NULL && (*at)->order < seq->order)
@@ -141,8 +138,9 @@ void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
         put_aside(s, seq);
         return;
     }
-    list_insert_before(&s->queue, NULL, seq);
+    plm_seq_insert(&s->queue, NULL, seq);
     seq->state = PLM_SEQ_QUEUED;
+    plm_share_wait(s, seq);
 }
 
 static void unfollow(struct plm_sched *s, struct plm_seq *seq)
@@ -155,14 +153,23 @@ static void unfollow(struct plm_sched *s, struct plm_seq *seq)
     s->followers -= seq->leader->began;
 }
 
+// It is, or was until it entered, QUEUED or PAUSED.
+static void stop_waiting(struct plm_sched *s, struct plm_seq *seq)
+{
+    const bool queued = seq->share->queued == seq;
+    plm_share_unwait(s, seq);
+    if (queued)
+        plm_seq_unlink(&s->queue, seq);
+}
+
 void plm_sched_remove(struct plm_sched *s, struct plm_seq *seq)
 {
     release_followers(s, seq);
     switch ((enum plm_seq_state)seq->state) {
     case PLM_SEQ_IDLE: break;
     case PLM_SEQ_FOLLOWER: unfollow(s, seq); break;
-    case PLM_SEQ_QUEUED: list_remove(&s->queue, seq); break;
-    case PLM_SEQ_PAUSED: list_remove(&s->paused, seq); break;
+    case PLM_SEQ_QUEUED:
+    case PLM_SEQ_PAUSED: stop_waiting(s, seq); break;
     case PLM_SEQ_RUNNING: plm_sched_leave(s, seq); break;
     }
     seq->state = PLM_SEQ_IDLE;
@@ -226,9 +233,10 @@ void plm_sched_read(const struct plm_sched *s, struct plm_sched_stats *ret)
 {
     *ret = (struct plm_sched_stats){.running = s->running,
                                     .queued = s->queue.n,
-                                    .paused = s->paused.n,
+                                    .paused = s->paused,
                                     .followers = s->followers,
-                                    .preemptions = s->preemptions};
+                                    .preemptions = s->preemptions,
+                                    .yields = s->yields};
 }
 
 // ---- a step ----
@@ -270,40 +278,61 @@ static inline void add_row(struct plm_sched *s, uint32_t slot, struct plm_shape 
     add_logits(s, r->seq, shape);
 }
 
-static struct plm_seq *next_waiting(const struct plm_sched *s, struct plm_seq_list **ret_list)
+static struct plm_seq *next_waiting(const struct plm_sched *s)
 {
-    struct plm_seq *paused = s->paused.head, *queued = s->queue.head;
-    while (s->restricted && paused != NULL && !paused->picked)
-        paused = paused->next;
-    if (s->restricted)
-        queued = NULL;
-    bool first = paused != NULL && (queued == NULL || paused->order < queued->order);
-    *ret_list = (struct plm_seq_list *)(first ? &s->paused : &s->queue);
-    return first ? paused : queued;
+    if (s->entry == PLM_ENTRY_NONE)
+        return NULL;
+    return s->restricted ? plm_share_next_picked(s)
+                         : plm_share_next(s, s->entry == PLM_ENTRY_BEGUN);
 }
 
-// Strictly in order: a large request at the head is not overtaken, so it can not starve.
+// Strictly who is next: a large request is not overtaken while it waits for blocks, so it can not
+// starve.
 static struct plm_seq *admit_next(struct plm_sched *s, const struct plm_sched_hook *hook)
 {
-    struct plm_seq_list *list;
-    struct plm_seq *seq = next_waiting(s, &list);
-    if (seq == NULL || s->running == s->opts.max_sequences || s->entry == PLM_ENTRY_NONE ||
-        (s->entry == PLM_ENTRY_BEGUN && list == &s->queue))
+    if (s->running == s->opts.max_sequences)
         return NULL;
-    if (!plm_sched_fits(s, seq) || !plm_sched_enter(s, seq)) {
+    struct plm_seq *seq = next_waiting(s);
+    if (seq == NULL)
+        return NULL;
+    if (!plm_sched_fits(s, seq, NULL) || !plm_sched_enter(s, seq)) {
         if (s->running == 0)
             s->stuck = seq;
         return NULL;
     }
-    uint8_t state = seq->state;
-    list_remove(list, seq);
-    seq->state = state;
+    stop_waiting(s, seq);
     if (!seq->began) {
         begin(s, seq);
         if (hook != NULL && hook->admitted != NULL)
             hook->admitted(hook->ctx, seq);
     }
     return seq;
+}
+
+// Forms after which who gives way is asked again although nobody came, went or was put aside: a
+// sequence may have run long enough since.
+#define ASK_AGAIN 16
+
+// Where who is next never ran and finds no place, one of those who have more gives way, if that is
+// enough. Before any row is formed, since places move.
+static void give_way(struct plm_sched *s)
+{
+    if (s->queue.n == 0 || s->restricted || s->entry != PLM_ENTRY_ALL ||
+        (s->asked_at == s->changes && ++s->forms < ASK_AGAIN))
+        return;
+    s->asked_at = s->changes;
+    s->forms = 0;
+    struct plm_seq *seq = plm_share_next(s, false);
+    if (seq->state != PLM_SEQ_QUEUED ||
+        (s->running < s->opts.max_sequences && plm_sched_fits(s, seq, NULL)))
+        return;
+    struct plm_seq *victim = plm_share_victim(s, seq);
+    if (victim == NULL || !plm_sched_fits(s, seq, victim))
+        return;
+    plm_sched_leave(s, victim);
+    victim->yields++;
+    s->yields++;
+    put_aside(s, victim);
 }
 
 static uint32_t chunk(const struct plm_sched *s, uint32_t slot, uint32_t left)
@@ -370,6 +399,7 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
     struct plm_shape shape = {0};
     s->stuck = NULL;
     plm_sched_grow(s);
+    give_way(s);
     uint32_t n = decode_rows(s, budget, &shape), decode = shape.rows;
     for (uint32_t i = 0; i < n && shape.rows < budget; i++)
         add_chunk(s, s->prefills[i]->slot, chunk(s, s->prefills[i]->slot, budget - shape.rows),

@@ -2,9 +2,11 @@
 // The scheduler: which sequences run, and the rows of the next step. It knows sequences, blocks and
 // budgets, but no model. One thread; nothing here takes memory after creation.
 //
-// Order is by arrival. Running sequences keep their slot and their row of the block table from step
-// to step, so that a step costs work per row and per change, not per token of history. A step holds
-// one row of every sequence that decodes and then, oldest first, chunks of prompts.
+// Whose turn it is to run is decided by share.c: sequences are shared by tenant and request, and go
+// by arrival where nobody has more than another. Running sequences keep their slot and their row of
+// the block table from step to step, so that a step costs work per row and per change, not per
+// token of history. A step holds one row of every sequence that decodes and then, oldest first,
+// chunks of prompts.
 //
 // The guaranteed lane: when a sequence needs a block and none is free or cached, the youngest
 // running one is preempted (its blocks are given back, it is computed again later). So the oldest
@@ -13,6 +15,11 @@
 // keep the pool of a request with an open end idle. A sequence enters only when beside its own
 // blocks those of plm_admit_spare() are there, twice as many each time it was preempted, so that
 // nothing is thrown out and computed again in a loop.
+//
+// And where all places are taken by those who have two more than a request that never ran, one of
+// them gives way to it (yields): once for each request that comes, so that work is lost no faster
+// than requests come; and who came back stays until it generated as many tokens as were computed
+// again for it.
 #ifndef PLM_SCHED_SCHED_H
 #define PLM_SCHED_SCHED_H
 
@@ -29,8 +36,24 @@ enum plm_seq_state {
     PLM_SEQ_IDLE,     // not with the scheduler
     PLM_SEQ_FOLLOWER, // waits until its leader's prompt is computed
     PLM_SEQ_QUEUED,   // never ran
-    PLM_SEQ_PAUSED,   // preempted, or a follower whose turn came; goes before the queue
+    PLM_SEQ_PAUSED,   // gave its place, or a follower whose leader's prompt is computed
     PLM_SEQ_RUNNING,  // has a slot and blocks
+};
+
+struct plm_seq_list {
+    struct plm_seq *head, *tail;
+    uint32_t n;
+};
+
+// What a request has of the sequences; the scheduler's.
+struct plm_share {
+    uint32_t running;
+    uint32_t tenant; // its place among s->tenants
+    uint8_t rank;    // of the list that it stands in
+    bool listed;
+    struct plm_seq_list waiting; // PAUSED, by order
+    struct plm_seq *queued;      // QUEUED: its first sequence
+    struct plm_share *prev, *next;
 };
 
 // One sequence, embedded by the caller, zeroed before first use. What push touches comes first, so
@@ -56,9 +79,15 @@ struct plm_seq {
     uint32_t n_cached; // tokens that the first admission found computed
     uint32_t preemptions;
     struct plm_prefix_root root; // C
-    struct plm_seq *leader;      // C: its prompt is the same and is computed first; NULL: none
-    void *owner;                 // C
+    // C: its prompt is the same and is computed first; NULL: none. They are one request. It
+    // outlives its followers.
+    struct plm_seq *leader;
+    void *owner;     // C
+    uint64_t tenant; // C: whose request it is; a leader's counts
     struct plm_seq *prev, *next;
+    uint32_t yields;      // times that it gave its place to another request
+    uint32_t stays_until; // tokens below which it does not
+    struct plm_share *share, own_share;
 };
 
 struct plm_sched_opts {
@@ -95,6 +124,7 @@ struct plm_sched_stats {
     uint32_t paused;
     uint32_t followers; // of requests that began
     uint64_t preemptions;
+    uint64_t yields;
 };
 
 struct plm_sched;
@@ -149,7 +179,7 @@ void plm_sched_set_entry(struct plm_sched *sched, enum plm_sched_entry entry);
 // A sequence that can not go on although it runs alone, or NULL: the pool is smaller than it. The
 // caller removes it.
 struct plm_seq *plm_sched_stuck(const struct plm_sched *sched);
-// The queued sequence that waits longest, or NULL.
+// The queued sequence that came first, or NULL.
 struct plm_seq *plm_sched_queue_head(const struct plm_sched *sched);
 // The youngest running sequence, or NULL.
 struct plm_seq *plm_sched_youngest(const struct plm_sched *sched);

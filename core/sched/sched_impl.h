@@ -5,9 +5,21 @@
 
 #include "core/sched/sched.h"
 
-struct plm_seq_list {
-    struct plm_seq *head, *tail;
-    uint32_t n;
+// Tenants are told apart by their number modulo this: those that meet in one place share its turn.
+// More than a server has keys, and few enough to look at all of them.
+#define PLM_TENANTS 64
+// Lists of requests by running sequences: 0, 1, 2 and 3, 4 to 7, ..., 64 and more. Beyond it who
+// has more is no longer told apart; a request has at most 128.
+#define PLM_SHARE_RANKS 8
+
+struct plm_share_list {
+    struct plm_share *head, *tail;
+};
+
+struct plm_tenant {
+    uint32_t running;
+    uint32_t waiting; // requests in the lists
+    struct plm_share_list ranks[PLM_SHARE_RANKS];
 };
 
 // What every step needs of a running sequence, by slot: a walk over all of them reads these in a
@@ -29,10 +41,14 @@ struct plm_sched {
     struct plm_sched_opts opts;
     struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
-    struct plm_seq_list queue;  // never ran, by arrival
-    struct plm_seq_list paused; // by order
-    uint32_t followers;         // whose leader began
-    uint64_t preemptions;
+    struct plm_seq_list queue; // never ran, by arrival
+    uint32_t paused;
+    uint32_t followers; // whose leader began
+    uint64_t preemptions, yields;
+    struct plm_tenant tenants[PLM_TENANTS];
+    // Whether somebody is to give way is asked anew when anything changed, and now and then.
+    uint64_t changes, asked_at;
+    uint32_t forms; // since then
     struct plm_seq *stuck;
     bool restricted;
     enum plm_sched_entry entry;
@@ -66,10 +82,33 @@ static inline uint64_t *plm_sched_table(const struct plm_sched *s, uint32_t slot
     return s->tables + (size_t)slot * s->stride;
 }
 
+// sched.c: at NULL: at the end.
+void plm_seq_insert(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq);
+void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq);
+
+// share.c: whose turn it is.
+
+// A sequence is added: it takes part in its request's share.
+void plm_share_join(struct plm_sched *s, struct plm_seq *seq);
+// One more runs, or one less.
+void plm_share_count(struct plm_sched *s, struct plm_seq *seq, int by);
+// It waits, QUEUED or PAUSED; and no longer.
+void plm_share_wait(struct plm_sched *s, struct plm_seq *seq);
+void plm_share_unwait(struct plm_sched *s, struct plm_seq *seq);
+// Who runs next, of all or of those that began; or NULL.
+struct plm_seq *plm_share_next(const struct plm_sched *s, bool begun);
+// The oldest PAUSED one that is picked, or NULL.
+struct plm_seq *plm_share_next_picked(const struct plm_sched *s);
+// The running sequence that gives its place to this one, which never ran; or NULL. Never the
+// oldest.
+struct plm_seq *plm_share_victim(const struct plm_sched *s, const struct plm_seq *seq);
+
 // blocks.c: blocks, slots and tables of running sequences.
 
-// Whether the sequence fits beside what runs, with blocks to spare for all.
-bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq);
+// Whether the sequence fits beside what runs, with blocks to spare for all; without one of those
+// that run, if leaver is not NULL.
+bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
+                    const struct plm_seq *leaver);
 // Gives slot and blocks for all its tokens. False: the pool has too few; nothing changed.
 bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq);
 // Gives slot and blocks back.

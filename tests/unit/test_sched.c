@@ -185,6 +185,7 @@ static void add_request(struct world *w, uint32_t request, uint32_t n_prompt, ui
             s->seq.root = plm_prefix_root(w->prefix, &salt, 1);
         }
         s->seq.use_cache = cache;
+        s->seq.tenant = family;
         s->seq.leader = leader;
         plm_sched_add(w->sched, &s->seq);
         if (c == 0)
@@ -365,6 +366,11 @@ static void check_hysteresis(const struct world *w)
     for (uint32_t i = 0; i < w->n_seqs; i++)
         ck_assert_uint_le(w->seqs[i].seq.preemptions, doublings);
     plm_sched_read(w->sched, &stats);
+    // Places are given up for requests that come, once for each.
+    uint32_t leaders = 0;
+    for (uint32_t i = 0; i < w->n_seqs; i++)
+        leaders += w->seqs[i].seq.leader == NULL;
+    ck_assert_uint_le(stats.yields, leaders);
     if (stats.preemptions > w->n_seqs + w->tokens / PLM_KV_BLOCK_TOKENS)
         ck_abort_msg("seed %llu: %llu preemptions for %llu tokens", (unsigned long long)w->seed,
                      (unsigned long long)stats.preemptions, (unsigned long long)w->tokens);
@@ -560,6 +566,135 @@ START_TEST(who_comes_back_stays)
 }
 END_TEST
 
+// ---- shares ----
+
+static const struct plm_sched_opts eight = {
+    .max_sequences = 8, .batch_max_tokens = 64, .prefill_chunk = 64, .max_context = 512};
+
+static uint64_t yields_of(const struct world *w)
+{
+    struct plm_sched_stats stats;
+    plm_sched_read(w->sched, &stats);
+    return stats.yields;
+}
+
+// Steps until the request that was added last is over.
+static uint32_t steps_to_end(struct world *w)
+{
+    const struct sim_seq *last = &w->seqs[w->n_seqs - 1];
+    uint32_t n = 0;
+    for (; !last->done; n++)
+        ck_assert(step(w));
+    return n;
+}
+
+// All sequences are choices of one request, with or without others of it that wait; and of one
+// tenant, whose requests are many.
+START_TEST(nobody_waits_for_all_choices_of_another)
+{
+    struct world w;
+    world_create(&w, 11, &eight, 8 * 32, _i % 2 == 0);
+    if (_i < 4)
+        add_request(&w, 0, 40, 200, _i < 2 ? 8 : 20, 0, true);
+    for (uint32_t i = 0; _i >= 4 && i < 20; i++)
+        add_request(&w, i, 40, 200, 1, 0, true);
+    for (uint32_t i = 0; i < 20; i++)
+        ck_assert(step(&w));
+    const struct sim_seq *first = &w.seqs[0];
+    add_request(&w, 30, 20, 2, 1, 1, true);
+    ck_assert_uint_le(steps_to_end(&w), 3); // its prompt, and its two tokens
+    ck_assert_uint_eq(yields_of(&w), 1);
+    if (_i < 4) { // the same for a request of the same tenant
+        add_request(&w, 31, 20, 2, 1, 0, true);
+        ck_assert_uint_le(steps_to_end(&w), 4);
+    }
+    ck_assert_uint_le(yields_of(&w), 2);
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    ck_assert_uint_eq(first->seq.yields, 0);
+    check_hysteresis(&w);
+    world_destroy(&w);
+}
+END_TEST
+
+// Blocks are shared, too: the pool is full of one request's choices.
+START_TEST(a_small_request_gets_blocks_of_a_large_one)
+{
+    struct world w;
+    world_create(&w, 12, &eight, 40, false);
+    add_request(&w, 0, 33, 100, 7, 0, false); // 2 blocks, and 7 times as many as fit
+    while (w.n_seqs > 0 && w.seqs[0].seq.n_tokens < 95)
+        ck_assert(step(&w));
+    add_request(&w, 1, 10, 2, 1, 0, false);
+    ck_assert_uint_le(steps_to_end(&w), 4);
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    check_hysteresis(&w);
+    world_destroy(&w);
+}
+END_TEST
+
+// A short request comes in every second step and for ever, each of a tenant of its own or all of
+// one, beside a request of 8 long choices: they all end, about as soon as their share says, and
+// what is computed again for them is little.
+START_TEST(a_stream_of_others_starves_nobody)
+{
+    struct world w;
+    world_create(&w, 13, &eight, 8 * 32, false);
+    add_request(&w, 0, 100, 60, 8, 0, false);
+    uint32_t ended = 0, request = 1, steps = 0;
+    uint64_t needed = 100 + 8 * 60, sixteen = 0;
+    while (ended < 8) {
+        if (steps % 2 == 0 && w.n_seqs < SEQS_MAX) {
+            const uint32_t tenant = _i == 0 ? 0 : _i == 1 ? 1 : request;
+            add_request(&w, request++, 10, 12, 1, tenant, false);
+            needed += 22;
+        }
+        ck_assert(step(&w));
+        steps++;
+        ended = 0;
+        for (uint32_t i = 0; i < 8; i++)
+            ended += w.seqs[i].done;
+        sixteen += w.seqs[0].seq.yields;
+    }
+    ck_assert_uint_eq(sixteen, 0); // the oldest never gave way
+    ck_assert_uint_le(steps, 8 * 60 + 200);
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    ck_assert_uint_le(w.rows, 2 * needed);
+    check_hysteresis(&w);
+    world_destroy(&w);
+}
+END_TEST
+
+// Two requests of many choices share the places evenly, whoever came first.
+START_TEST(two_of_many_choices_share)
+{
+    struct world w;
+    world_create(&w, 14, &eight, 8 * 32, false);
+    add_request(&w, 0, 16, 60, 30, 0, false);
+    for (uint32_t i = 0; i < 10; i++)
+        ck_assert(step(&w));
+    add_request(&w, 1, 16, 60, 30, _i, false);
+    uint32_t n[2] = {0}, done[2] = {0};
+    while (done[0] < 30 && done[1] < 30) {
+        ck_assert(step(&w));
+        memset(n, 0, sizeof(n));
+        memset(done, 0, sizeof(done));
+        for (uint32_t i = 0; i < w.n_seqs; i++) {
+            n[i / 30] += w.seqs[i].seq.state == PLM_SEQ_RUNNING;
+            done[i / 30] += w.seqs[i].done;
+        }
+        if (n[0] + n[1] == 8 && done[0] > 10 && done[0] < 25 && done[1] < 20)
+            ck_assert_msg(n[0] >= 3 && n[1] >= 3, "%u and %u run", n[0], n[1]);
+    }
+    while (w.n_done < w.n_seqs)
+        ck_assert(step(&w));
+    check_hysteresis(&w);
+    world_destroy(&w);
+}
+END_TEST
+
 START_TEST(a_small_pool_preempts_the_youngest_and_all_finish)
 {
     struct world w;
@@ -686,6 +821,10 @@ int main(void)
     tcase_add_test(tc, a_small_pool_preempts_the_youngest_and_all_finish);
     tcase_add_loop_test(tc, long_prompts_do_not_thrash, 0, 8);
     tcase_add_loop_test(tc, who_comes_back_stays, 0, 16);
+    tcase_add_loop_test(tc, nobody_waits_for_all_choices_of_another, 0, 6);
+    tcase_add_test(tc, a_small_request_gets_blocks_of_a_large_one);
+    tcase_add_loop_test(tc, a_stream_of_others_starves_nobody, 0, 3);
+    tcase_add_loop_test(tc, two_of_many_choices_share, 0, 2);
     tcase_add_test(tc, choices_share_the_prompt);
     tcase_add_test(tc, a_prefix_hit_skips_rows);
     tcase_add_test(tc, a_request_larger_than_the_pool_is_told);

@@ -153,6 +153,7 @@ static void fill_request(const struct run *run, const struct played *p, const in
     o->seed = p->ask->seed;
     o->ignore_eos = 1;
     o->cache_salt = p->ask->salt[0] != '\0' ? p->ask->salt : NULL;
+    o->tenant = (uint64_t)p->ask->salt[0]; // who shares no blocks is somebody else
     if (run->world->device.poison != PLM_SIM_POISON_NONE) {
         // Nobody generates the token that is meant for one request.
         never = (plim_logit_bias){run->world->device.poison_token, -100.0f};

@@ -102,6 +102,7 @@ static void generate(struct plm_call *call, const struct plm_json_doc *doc, bool
         return;
     plim_error error = PLIM_INIT(plim_error);
     call->parsed.opts.user = call;
+    call->parsed.opts.tenant = (uint64_t)call->key_index;
     call->parsed.opts.host_charged_bytes = plm_openai_charged(&call->parsed);
     plim_request *request = NULL;
     int status = plim_request_submit(srv->engine, &call->parsed.opts, &request, &error);
