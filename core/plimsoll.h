@@ -88,7 +88,7 @@ enum plim_status {
     PLIM_ERR_SEALED = -12,       /* an allocation after the plan was sealed (a defect) */
     PLIM_ERR_QUEUE_FULL = -13,   /* the bounded queue is full */
     PLIM_ERR_CONTEXT = -14,      /* prompt plus output beyond the context */
-    PLIM_ERR_CANCELLED = -15,    /* plim_request_cancel() */
+    PLIM_ERR_CANCELLED = -15,    /* plim_request_cancel(), plim_engine_sleep_cancel() */
     PLIM_ERR_TIMEOUT = -16,      /* nothing happened in time */
     PLIM_ERR_LIMIT = -17,        /* a limit on foreign input, or the caller's buffer is small */
     PLIM_ERR_CLOSED = -18,       /* draining or closed */
@@ -262,8 +262,13 @@ PLIM_API plim_request *plim_engine_next_ready(plim_engine *engine);
  * to end, refuses new ones meanwhile and until the wake (NOMEM_NOW, term "asleep"), then releases
  * every KV slab. Requests that wait stay queued. Weights stay. TIMEOUT: still awake. Any thread but
  * one that steps; with manual_step the caller goes on stepping from another thread, or timeout_ms
- * is 0 and the engine must be idle. Asleep already: OK. */
+ * is 0 and the engine must be idle. Asleep already: OK. CANCELLED: a wake or the call below took it
+ * back. */
 PLIM_API int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err);
+/* Takes back a plim_engine_sleep() of another thread that still waits for running requests: the
+ * engine stays awake. What has begun to give memory back goes on; no effect where none sleeps.
+ * Does not block. INVALID: there is no engine. */
+PLIM_API int plim_engine_sleep_cancel(plim_engine *engine);
 /* Takes the KV cache again as planned, as much as the device gives now, and validates it; blocks.
  * OUT_OF_DEVICE: less than the floor was there; still asleep. Awake already: OK. */
 PLIM_API int plim_engine_wake(plim_engine *engine, plim_error *err);

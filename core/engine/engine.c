@@ -415,12 +415,15 @@ static int fall_asleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
         wait_while(engine, PLM_DROWSY, PLM_FALLING_ASLEEP, timeout_ms);
     // What has begun to give slabs back ends with that.
     wait_while(engine, PLM_FALLING_ASLEEP, PLM_FALLING_ASLEEP, -1);
-    const bool asleep = engine->sleep.state == PLM_ASLEEP;
-    if (engine->sleep.state == PLM_DROWSY)
+    const enum plm_sleep_state state = engine->sleep.state;
+    if (state == PLM_DROWSY)
         plm_sleep_enter(engine, PLM_AWAKE);
     pthread_mutex_unlock(&engine->lock);
-    if (asleep)
+    if (state == PLM_ASLEEP)
         return PLIM_OK;
+    if (state != PLM_DROWSY)
+        return plm_error_set(err, PLIM_ERR_CANCELLED, NULL,
+                             "the sleep was taken back; the engine is awake");
     return plm_error_set(err, PLIM_ERR_TIMEOUT, NULL,
                          "requests were still running after %lld ms; the engine is awake",
                          (long long)timeout_ms);
@@ -430,6 +433,17 @@ int plim_engine_sleep(plim_engine *engine, int64_t timeout_ms, plim_error *err)
 {
     plim_error error = PLIM_INIT(plim_error);
     return plm_error_give(err, fall_asleep(engine, timeout_ms, &error), &error);
+}
+
+int plim_engine_sleep_cancel(plim_engine *engine)
+{
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    pthread_mutex_lock(&engine->lock);
+    if (engine->sleep.state == PLM_DROWSY)
+        plm_sleep_enter(engine, PLM_AWAKE);
+    pthread_mutex_unlock(&engine->lock);
+    return PLIM_OK;
 }
 
 static int wake(plim_engine *engine, plim_error *err)

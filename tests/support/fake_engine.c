@@ -54,7 +54,7 @@ struct plim_engine {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     pthread_t thread;
-    bool stop, draining, asleep;
+    bool stop, draining, asleep, drowsy;
     int fd;
     uint32_t n_ctx, queue_max, running, most_running;
     struct plim_request *all;
@@ -437,26 +437,41 @@ int plim_engine_metrics(const plim_engine *engine, plim_metrics *m)
 int plim_engine_sleep(plim_engine *e, int64_t timeout_ms, plim_error *err)
 {
     const int64_t from = now_ms();
-    for (;;) {
-        pthread_mutex_lock(&e->mutex);
+    int status = 1; // not known yet
+    pthread_mutex_lock(&e->mutex);
+    e->drowsy = true;
+    while (status > 0) {
         const bool idle = e->running == 0;
-        if (idle && (e->asleep || now_ms() - from >= 200)) {
-            e->asleep = true;
-            pthread_mutex_unlock(&e->mutex);
-            return PLIM_OK;
-        }
+        if (!e->drowsy)
+            status = fail(err, PLIM_ERR_CANCELLED, "taken back");
+        else if (idle && (e->asleep || now_ms() - from >= 200))
+            status = PLIM_OK;
+        else if (!idle && now_ms() - from >= timeout_ms)
+            status = fail(err, PLIM_ERR_TIMEOUT, "requests run");
         pthread_mutex_unlock(&e->mutex);
-        if (!idle && now_ms() - from >= timeout_ms)
-            return fail(err, PLIM_ERR_TIMEOUT, "requests run");
-        usleep(5000);
+        if (status > 0)
+            usleep(5000);
+        pthread_mutex_lock(&e->mutex);
     }
+    e->drowsy = false;
+    e->asleep = e->asleep || status == PLIM_OK;
+    pthread_mutex_unlock(&e->mutex);
+    return status;
+}
+
+int plim_engine_sleep_cancel(plim_engine *e)
+{
+    pthread_mutex_lock(&e->mutex);
+    e->drowsy = false;
+    pthread_mutex_unlock(&e->mutex);
+    return PLIM_OK;
 }
 
 int plim_engine_wake(plim_engine *e, plim_error *err)
 {
     (void)err;
     pthread_mutex_lock(&e->mutex);
-    e->asleep = false;
+    e->asleep = e->drowsy = false;
     pthread_mutex_unlock(&e->mutex);
     return PLIM_OK;
 }

@@ -759,6 +759,66 @@ static void *sleep_long(void *arg)
     return (void *)(intptr_t)plim_engine_sleep(arg, 60000, &err);
 }
 
+static void *sleep_without_end(void *arg)
+{
+    static plim_error err = PLIM_INIT(plim_error);
+    return (void *)(intptr_t)plim_engine_sleep(arg, -1, &err);
+}
+
+static bool waits_to_sleep(plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    const bool waits = engine->sleep.state == PLM_DROWSY;
+    pthread_mutex_unlock(&engine->lock);
+    return waits;
+}
+
+// Whoever asked for the sleep may leave before it came, or somebody may need the engine: what runs
+// and what comes then notices nothing.
+START_TEST(a_sleep_that_waits_can_be_taken_back)
+{
+    struct rig rig;
+    struct answer a = {0};
+    pthread_t sleeper;
+    void *result;
+    rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+    start(&rig);
+    ck_assert_int_eq(plim_engine_sleep_cancel(NULL), PLIM_ERR_INVALID);
+    ck_assert_int_eq(plim_engine_sleep_cancel(rig.engine), PLIM_OK); // none sleeps
+    plim_request *request = submit_to(rig.engine, 30, 40, 1, NULL);
+    plim_engine_step(rig.engine, NULL);
+    ck_assert_uint_eq(metrics(&rig).running, 1); // and goes on with the next step alone
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(pthread_create(&sleeper, NULL, sleep_without_end, rig.engine), 0);
+        while (!waits_to_sleep(rig.engine))
+            usleep(1000);
+        ck_assert_ptr_null(submit_to(rig.engine, 10, 1, 9, &rig.err));
+        ck_assert_str_eq(rig.err.term, "asleep");
+        ck_assert_int_eq(i == 0 ? plim_engine_sleep_cancel(rig.engine)
+                                : plim_engine_wake(rig.engine, &rig.err),
+                         PLIM_OK);
+        pthread_join(sleeper, &result);
+        ck_assert_int_eq((int)(intptr_t)result, PLIM_ERR_CANCELLED);
+        plim_request *other = submit_to(rig.engine, 10, 1, 9, &rig.err);
+        ck_assert_ptr_nonnull(other);
+        plim_request_free(other);
+    }
+    for (int i = 0; i < 100 && !a.done; i++) {
+        plim_engine_step(rig.engine, NULL);
+        collect(request, &a);
+    }
+    ck_assert_int_eq(a.status, PLIM_OK);
+    ck_assert_uint_eq(a.n, 40);
+    plim_request_free(request);
+    plim_engine_step(rig.engine, NULL);
+    // One that has come stays.
+    ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &rig.err), PLIM_OK);
+    ck_assert_int_eq(plim_engine_sleep_cancel(rig.engine), PLIM_OK);
+    ck_assert(metrics(&rig).asleep);
+    plim_engine_free(rig.engine);
+}
+END_TEST
+
 START_TEST(an_engine_of_its_own_thread_sleeps_and_wakes)
 {
     struct rig rig;
@@ -822,6 +882,7 @@ int main(void)
     tcase_add_test(tc, a_wake_takes_what_there_is_or_sleeps_on);
     tcase_add_test(tc, what_the_ledger_does_not_know_fails_the_start);
     tcase_add_test(tc, what_it_does_not_know_later_is_counted);
+    tcase_add_test(tc, a_sleep_that_waits_can_be_taken_back);
     tcase_add_test(tc, an_engine_of_its_own_thread_sleeps_and_wakes);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
