@@ -5,6 +5,7 @@ Runs on the pretended engine."""
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -365,6 +366,43 @@ def operators_get_through_when_users_hold_everything():
         status, _, data = server.request("POST", "/v1/wake", b"{" + b" " * 4096 + b"}")
         same((status, json.loads(data)["error"]["code"]), (413, "body_too_large"))
         same(server.post("/v1/wake", b"{" + b" " * 4094 + b"}")[0], 200)
+
+
+@case
+def a_sleep_ends_with_its_caller_and_its_deadline():
+    with Server() as server:
+        for timeout, status in (600000, 200), (600001, 400), (86400000, 400), (-1, 400):
+            same((timeout, server.post("/v1/sleep", {"timeout_ms": timeout})[0]), (timeout, status))
+        same(server.post("/v1/wake", {})[0], 200)
+        stream = server.stream("/v1/completions", {"prompt": "@hold", "stream": True})
+        same(stream.head(), 200)
+
+        def sleeping(s):
+            s.sendall(raw_request("POST", "/v1/sleep", {"timeout_ms": 600000}))
+            wait_until(lambda: server.get("/readyz")[0] == 503, "it waits for the stream")
+
+        for how in "closes", "half-closes", "resets":
+            with server.connect() as s:
+                sleeping(s)
+                if how == "half-closes":
+                    s.shutdown(socket.SHUT_WR)
+                    same(s.recv(1), b"")
+                elif how == "resets":
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            wait_until(lambda: server.get("/readyz")[0] == 200, f"awake when the caller {how}")
+            same(server.chat("x")[0], 200)
+        # Somebody else's wake takes it back, and the caller hears it.
+        with server.connect() as s:
+            sleeping(s)
+            same(server.post("/v1/wake", {})[0], 200)
+            status, _, body = read_response(Reader(s))
+            same((status, json.loads(body)["error"]["code"]), (409, "conflict"))
+        # So does a shutdown, which waits for the stream.
+        with server.connect() as s:
+            sleeping(s)
+            server.process.send_signal(signal.SIGTERM)
+            same(read_response(Reader(s))[0], 409)
+        stream.close()
 
 
 @case

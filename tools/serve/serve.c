@@ -401,6 +401,7 @@ static void run(struct loop *l)
         if (now >= tick_ms) {
             plm_calls_ping(&l->srv, now);
             plm_http_sweep(l->srv.http, now);
+            plm_sleep_tick(&l->srv);
             lost_tick(l);
             // Pings and time-outs are whole seconds; the end should not wait for them.
             tick_ms = now + (l->srv.draining ? 50 : 1000);
@@ -542,6 +543,7 @@ int plim_cmd_serve(int argc, char **argv)
     l = (struct loop){.epoll_fd = -1, .listen_fd = -1, .spare_fd = -1, .signal_fd = -1};
     l.load_fd = -1;
     struct plm_server *srv = &l.srv;
+    pthread_mutex_init(&srv->sleeper.lock, NULL);
     enum plm_opts_result r = parse_flags(srv, argc, argv);
     if (r != PLM_OPTS_OK)
         return r == PLM_OPTS_EXIT ? 0 : 2;

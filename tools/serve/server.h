@@ -4,6 +4,7 @@
 #ifndef PLM_SERVE_SERVER_H
 #define PLM_SERVE_SERVER_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,8 +61,12 @@ struct plm_server {
     int64_t started_s;
     size_t max_body_bytes;
     bool draining;
-    atomic_bool falling_asleep; // a worker puts the engine to sleep
-    struct plm_call *calls;     // all that are open
+    struct {
+        pthread_mutex_t lock;
+        // Whose sleep is under way on a worker, or NULL; written under the lock.
+        _Atomic(struct plm_call *) call;
+    } sleeper;
+    struct plm_call *calls; // all that are open
     unsigned n_calls;
     uint64_t responses[6]; // by first digit of the status
 };
@@ -141,6 +146,9 @@ void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc);
 void plm_work_wake(struct plm_call *call, const struct plm_json_doc *doc);
 // Whether the engine sleeps, or is about to: it refuses new requests from the first moment on.
 bool plm_sleeps(const struct plm_server *srv, const plim_metrics *m);
+// Once a second: takes back a sleep that waits for running requests when its caller has left or the
+// server is to end.
+void plm_sleep_tick(struct plm_server *srv);
 
 // metrics.c
 void plm_metrics_text(struct plm_server *srv, struct plm_out *out);

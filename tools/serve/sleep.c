@@ -5,8 +5,9 @@
 
 #include "tools/serve/server.h"
 
-#define TIMEOUT_MS     30000    // that running requests get, as at a shutdown
-#define TIMEOUT_MS_MAX 86400000 // a day
+#define TIMEOUT_MS 30000 // that running requests get, as at a shutdown
+// As long as the queue's patience: nothing else is taken while a sleep waits, so no longer.
+#define TIMEOUT_MS_MAX 600000
 
 static bool read_timeout(struct plm_call *call, const struct plm_json_doc *doc, int64_t *ret)
 {
@@ -24,7 +25,10 @@ static bool read_timeout(struct plm_call *call, const struct plm_json_doc *doc, 
 static void describe(struct plm_call *call, int status, const plim_error *error)
 {
     const int http = plm_overload_status(call->srv);
-    if (status == PLIM_ERR_TIMEOUT) {
+    if (status == PLIM_ERR_CANCELLED) {
+        plm_api_error_set(&call->error, 409, "invalid_request_error", "conflict",
+                          "the sleep was taken back by a wake or a shutdown; the engine is awake");
+    } else if (status == PLIM_ERR_TIMEOUT) {
         plm_api_error_set(&call->error, http, "unavailable_error", "busy",
                           "running requests did not end in time; the engine stays awake");
         call->error.retry_after_s = 1;
@@ -36,6 +40,36 @@ static void describe(struct plm_call *call, int status, const plim_error *error)
     }
 }
 
+// One sleep at a time: false where another is under way.
+static bool begin_sleep(struct plm_call *call)
+{
+    struct plm_server *srv = call->srv;
+    pthread_mutex_lock(&srv->sleeper.lock);
+    const bool alone = srv->sleeper.call == NULL;
+    if (alone)
+        srv->sleeper.call = call;
+    pthread_mutex_unlock(&srv->sleeper.lock);
+    return alone;
+}
+
+static void end_sleep(struct plm_server *srv)
+{
+    pthread_mutex_lock(&srv->sleeper.lock);
+    srv->sleeper.call = NULL;
+    pthread_mutex_unlock(&srv->sleeper.lock);
+}
+
+// Again each second, because the caller may have left before the engine heard of the sleep.
+void plm_sleep_tick(struct plm_server *srv)
+{
+    pthread_mutex_lock(&srv->sleeper.lock);
+    const struct plm_call *call = srv->sleeper.call;
+    // Under the lock, so that it is this sleep and no later one that is taken back.
+    if (call != NULL && (atomic_load(&call->gone) || srv->draining))
+        plim_engine_sleep_cancel(srv->engine);
+    pthread_mutex_unlock(&srv->sleeper.lock);
+}
+
 static void change(struct plm_call *call, const struct plm_json_doc *doc, bool sleep)
 {
     struct plm_server *srv = call->srv;
@@ -45,7 +79,7 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
     if (sleep && !read_timeout(call, doc, &timeout_ms))
         return;
     // A wake may come while a sleep still waits for running requests: that takes it back.
-    if (sleep && atomic_exchange(&srv->falling_asleep, true)) {
+    if (sleep && !begin_sleep(call)) {
         plm_api_error_set(&call->error, 409, "invalid_request_error", "conflict",
                           "another request puts the engine to sleep right now");
         return;
@@ -56,7 +90,7 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
                        : plim_engine_wake(srv->engine, &error);
     plim_engine_metrics(srv->engine, &after);
     if (sleep)
-        atomic_store(&srv->falling_asleep, false);
+        end_sleep(srv);
     if (status != PLIM_OK) {
         describe(call, status, &error);
         return;
@@ -74,7 +108,7 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
 
 bool plm_sleeps(const struct plm_server *srv, const plim_metrics *m)
 {
-    return m->asleep || atomic_load(&srv->falling_asleep);
+    return m->asleep || atomic_load(&srv->sleeper.call) != NULL;
 }
 
 void plm_work_sleep(struct plm_call *call, const struct plm_json_doc *doc)
