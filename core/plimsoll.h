@@ -442,7 +442,15 @@ PLIM_API int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, 
                               size_t *need);
 /* Renders a chat body {"messages": [...], "tools": [...], "add_generation_prompt": true,
  * "continue_final_message": false, "chat_template_kwargs": {...}} (the last four optional) to the
- * prompt text. INVALID names the message and field. */
+ * prompt text. Chat templates disagree about the form of what they read; the engine finds out at
+ * the start what the model's reads, and brings the chat into it. So one conversation gives one
+ * prompt in all its spellings: a text, or a list of it alone; content that is null, "", [] or
+ * absent; tool calls null or []; their arguments "", null, absent or {}. And nothing vanishes: of
+ * every part that is not blank and of every tool there are bytes in the prompt, or the result is
+ * INVALID and `param` names what the template leaves out ("messages[0].content", "tools"). Not held
+ * against it: white space, names, ids, calls of tools that it does not know, and an assistant's
+ * earlier reasoning. A developer's message becomes the system's where the template knows no
+ * developer. INVALID names the message and field. */
 PLIM_API int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len,
                               char *out, size_t cap, size_t *need, plim_error *err);
 

@@ -6,17 +6,10 @@
 
 #include <json-c/json.h>
 
-#include "core/base/json.h"
+#include "core/base/json_tree.h"
 #include "core/base/work.h"
 #include "core/engine/impl.h"
 #include "core/model/chat.h"
-
-#define JSON_DEPTH_MAX 64 // containers inside each other
-// What json-c takes, measured and rounded up: a new object has a table of 16 entries, a new array
-// room for 32, a value its header. Commas inside of strings are counted too, which is harmless.
-#define JSON_OBJECT_BYTES 1024
-#define JSON_ARRAY_BYTES  512
-#define JSON_VALUE_BYTES  128
 
 static int bad(plim_error *err, const char *param, const char *want)
 {
@@ -132,91 +125,83 @@ static struct plm_slice token_text(const struct plm_core *core, int32_t id)
     return id >= 0 ? plm_tokenizer_piece(core->tokenizer, id) : (struct plm_slice){NULL, 0};
 }
 
+// What every render of this model is given, whatever the conversation.
+static void init_opts(const struct plm_core *core, struct plm_chat_opts *ret)
+{
+    plm_chat_opts_init(ret);
+    ret->normalize = true;
+    ret->bos_token = token_text(core, plm_tokenizer_bos(core->tokenizer));
+    ret->eos_token = token_text(core, plm_tokenizer_eos(core->tokenizer));
+    ret->render.now_s = core->clock->wall_ns(core->clock->ctx) / 1000000000;
+}
+
 static int render_body(const struct plm_core *core, struct json_object *body,
                        struct plm_render *ret, plim_error *err)
 {
     struct plm_chat_opts opts;
     struct plm_error why = {0};
-    plm_chat_opts_init(&opts);
+    char param[PLM_CHAT_PARAM_BYTES];
+    init_opts(core, &opts);
     int r = read_body(body, &opts, err);
     if (r != PLIM_OK)
         return r;
     if (core->chat == NULL)
         return plm_error_set(err, PLIM_ERR_UNSUPPORTED, NULL,
                              "the model has no chat template that can be used");
-    opts.normalize = true;
-    opts.bos_token = token_text(core, plm_tokenizer_bos(core->tokenizer));
-    opts.eos_token = token_text(core, plm_tokenizer_eos(core->tokenizer));
-    opts.render.now_s = core->clock->wall_ns(core->clock->ctx) / 1000000000;
+    opts.form = &core->chat_form;
+    opts.param = param;
     r = plm_chat_render(core->chat, &opts, ret, &why);
     if (r == PLM_OK)
         return PLIM_OK;
     plm_error_out(err, r, &why);
     if (err != NULL)
-        snprintf(err->param, sizeof(err->param), "messages");
+        snprintf(err->param, sizeof(err->param), "%.*s", (int)sizeof(err->param) - 1,
+                 param[0] != '\0' ? param : "messages");
     return r;
 }
 
-static int64_t json_bytes(const char *json, size_t len)
+static const char *content_name(uint8_t content)
 {
-    int64_t bytes = 2 * (int64_t)len;
-    for (size_t i = 0; i < len; i++) {
-        bytes += json[i] == '{'   ? JSON_OBJECT_BYTES
-                 : json[i] == '[' ? JSON_ARRAY_BYTES
-                 : json[i] == ',' ? JSON_VALUE_BYTES
-                                  : 0;
-    }
-    return bytes;
+    static const char *const names[] = {"neither", "strings", "parts", "both"};
+    return names[content & 3];
 }
 
-static int parse_and_render(const struct plm_core *core, const char *json, size_t len,
-                            struct plm_render *ret, plim_error *err)
+int plm_text_probe(struct plm_core *core, struct plm_error *err)
 {
-    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
-    int r;
-    if (tokener == NULL)
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for a JSON parser");
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    struct json_object *body = json_tokener_parse_ex(tokener, json, (int)len);
-    enum json_tokener_error e = json_tokener_get_error(tokener);
-    // A number at the very end leaves the parser waiting for more digits; a body is an object.
-    if (e != json_tokener_success)
-        r = plm_error_set(err, PLIM_ERR_FORMAT, "messages", "the chat is not valid JSON: %s",
-                          json_tokener_error_desc(e));
+    struct plm_chat_opts opts;
+    struct plm_chat_form *form = &core->chat_form;
+    init_opts(core, &opts);
+    int r = plm_chat_probe(core->chat, &opts, form, err);
+    if (r != PLM_OK)
+        return r;
+    if (!form->known)
+        plm_logf(&core->log, PLM_LOG_DEBUG, "chat template: test renders failed, nothing is known");
     else
-        r = render_body(core, body, ret, err);
-    json_object_put(body);
-    json_tokener_free(tokener);
-    return r;
-}
-
-// The same of a copy whose surrogate pairs are joined.
-static int join_and_render(const struct plm_core *core, const char *json, size_t len,
-                           struct plm_render *ret, plim_error *err)
-{
-    char *joined = plm_malloc(core->host, PLM_HOST_TEMPLATE, len);
-    if (joined == NULL)
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "messages",
-                             "no host memory for a chat of %zu bytes", len);
-    memcpy(joined, json, len);
-    int r = parse_and_render(core, joined, plm_json_join_pairs(joined, len), ret, err);
-    plm_free(core->host, joined);
-    return r;
+        plm_logf(&core->log, PLM_LOG_DEBUG,
+                 "chat template: reads %s of users, %s of system, %s of tools; tools are %s, calls "
+                 "%s, their arguments %s",
+                 content_name(form->content[PLM_CHAT_USER]),
+                 content_name(form->content[PLM_CHAT_SYSTEM]),
+                 content_name(form->content[PLM_CHAT_TOOL]),
+                 form->reads_tools ? "read" : "left out", form->reads_calls ? "read" : "left out",
+                 form->text_args ? "text" : "objects");
+    return PLM_OK;
 }
 
 int plm_text_render(const struct plm_core *core, const char *json, size_t len,
                     struct plm_render *ret, plim_error *err)
 {
-    // json-c takes its memory elsewhere, so what it may take is charged while it lives.
-    if (len > INT32_MAX)
-        return plm_error_set(err, PLIM_ERR_LIMIT, "messages", "the chat has %zu bytes", len);
-    const int64_t charge = json_bytes(json, len);
-    if (plm_host_charge(core->host, PLM_HOST_TEMPLATE, charge) != PLM_OK)
-        return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "messages",
-                             "no host memory for a chat of %zu bytes", len);
-    int r = plm_json_has_pairs(json, len) ? join_and_render(core, json, len, ret, err)
-                                          : parse_and_render(core, json, len, ret, err);
-    plm_host_discharge(core->host, PLM_HOST_TEMPLATE, charge);
+    struct plm_json_tree tree;
+    struct plm_error why = {0};
+    plm_json_tree_init(&tree, core->host, PLM_HOST_TEMPLATE);
+    int r = plm_json_tree_parse(&tree, (struct plm_slice){json, len}, &tree.root, &why);
+    if (r == PLM_OK)
+        r = render_body(core, tree.root, ret, err);
+    else if (r == PLM_ERR_NOMEM_HOST)
+        plm_error_set(err, r, "messages", "no host memory for a chat of %zu bytes", len);
+    else
+        plm_error_set(err, r, "messages", "the chat is not valid JSON: %s", why.msg);
+    plm_json_tree_finish(&tree);
     return r;
 }
 

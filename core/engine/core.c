@@ -10,7 +10,7 @@
 
 // ---- files ----
 
-static int open_template(struct plm_core *core, struct plm_error *err)
+static int parse_template(struct plm_core *core, struct plm_error *err)
 {
     struct plm_slice source;
     if (core->opts.chat_template != NULL) {
@@ -27,6 +27,12 @@ static int open_template(struct plm_core *core, struct plm_error *err)
     plm_logf(&core->log, PLM_LOG_WARN, "the model's chat template is not usable: %s", why.msg);
     core->chat = NULL;
     return PLM_OK;
+}
+
+static int open_template(struct plm_core *core, struct plm_error *err)
+{
+    int r = parse_template(core, err);
+    return r == PLM_OK && core->chat != NULL ? plm_text_probe(core, err) : r;
 }
 
 static int list_eog(struct plm_core *core, struct plm_error *err)

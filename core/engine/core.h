@@ -20,6 +20,7 @@
 #include "core/kv/prefix.h"
 #include "core/mem/arena.h"
 #include "core/mem/ledger.h"
+#include "core/model/chat.h"
 #include "core/model/model.h"
 #include "core/model/template.h"
 #include "core/model/tokenizer.h"
@@ -29,6 +30,12 @@
 #include "core/plan/tuning.h"
 #include "core/plimsoll.h"
 #include "core/sched/sample.h"
+
+// ---- chat templates (chat.c) ----
+
+struct plm_core;
+// Finds what core->chat reads, into core->chat_form. PLM_OK or NOMEM_HOST.
+int plm_text_probe(struct plm_core *core, struct plm_error *err);
 
 // ---- how the public API answers (answer.c, histogram.c): the ground floor ----
 
@@ -126,7 +133,8 @@ struct plm_core {
     struct plm_gguf *gguf;
     struct plm_model *model;
     struct plm_tokenizer *tokenizer;
-    struct plm_template *chat; // NULL: the model has none
+    struct plm_template *chat;      // NULL: the model has none
+    struct plm_chat_form chat_form; // what it reads
     struct plm_weight_sizes weight_sizes;
     struct plm_arena *weights;
     struct plm_arena *workspace;

@@ -41,9 +41,6 @@ struct plm_render {
     struct plm_buf text;
     struct plm_span *spans; // cover the text in order
     size_t n_spans;
-    // Content of a message that came as a list of parts was written as that list stands: the
-    // template knows text only.
-    bool printed_parts;
     struct plm_host *host;
 };
 

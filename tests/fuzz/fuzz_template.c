@@ -53,9 +53,16 @@ static void render_all(const struct plm_template *tmpl, struct json_object *cont
     json_object_object_get_ex(context, "tools", &opts.tools);
     opts.kwargs = context;
     opts.bos_token = PLM_SLICE("<s>");
-    for (int way = 0; way < 4; way++) {
+    struct plm_chat_form form;
+    if (plm_chat_probe(tmpl, &opts, &form, &err) != PLM_OK)
+        abort();
+    char param[PLM_CHAT_PARAM_BYTES];
+    opts.param = param;
+    for (int way = 0; way < 16; way++) {
         opts.continue_final_message = way & 1;
         opts.normalize = way & 2;
+        opts.strict = way & 4;
+        opts.form = way & 8 ? &form : NULL;
         status = plm_chat_render(tmpl, &opts, &render, &err);
         check_status(status, &err);
         if (status == PLM_OK) {

@@ -830,7 +830,7 @@ START_TEST(host_memory_tells_never_from_now)
     plim_engine_metrics(engine, &m);
     const int64_t idle = m.host_used_bytes;
     ck_assert_int_eq(m.host_idle_bytes, idle);
-    char *chat = many_messages(100000, &len);
+    char *chat = many_messages(50000, &len);
     plim_request_opts_init(&q);
     q.chat_json = chat;
     q.chat_json_len = len;

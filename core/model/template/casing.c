@@ -240,7 +240,7 @@ bool plm_tpl_casing(struct plm_trun *r, struct plm_tstr *s, enum plm_tcasing how
         int to = direction(how, cp, i == 0, in_word);
         size_t out_n = map_cp(s, i, cp, to, out);
         in_word = is_cased(cp);
-        if (!plm_tbuf_add(r, buf, out, out_n, plm_tstr_user_at(s, i)))
+        if (!plm_tbuf_add(r, buf, out, out_n, plm_tstr_origin_at(s, i)))
             return false;
         i += n;
     }

@@ -235,7 +235,7 @@ static bool url_quote(struct plm_trun *r, struct plm_tbuf *buf, const struct plm
             snprintf(text, sizeof(text), "%c", plain ? b : '+');
         else
             snprintf(text, sizeof(text), "%%%02X", b);
-        if (!plm_tbuf_addz(r, buf, text, plm_tstr_user_at(s, i)))
+        if (!plm_tbuf_addz(r, buf, text, plm_tstr_origin_at(s, i)))
             return false;
     }
     return true;

@@ -8,46 +8,46 @@
 #include "core/base/json_tree.h"
 #include "core/model/template/run.h"
 
-static bool text_value(struct plm_trun *r, const char *p, size_t n, bool user, bool copy,
+static bool text_value(struct plm_trun *r, const char *p, size_t n, uint32_t origin, bool copy,
                        struct plm_tval *ret)
 {
     if (!copy)
-        return plm_tstr_val(plm_tstr_view(r, p, n, user), ret);
+        return plm_tstr_val(plm_tstr_view(r, p, n, origin), ret);
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    return buf != NULL && plm_tbuf_add(r, buf, p, n, user) && plm_tbuf_value(r, buf, ret);
+    return buf != NULL && plm_tbuf_add(r, buf, p, n, origin) && plm_tbuf_value(r, buf, ret);
 }
 
-static bool convert(struct plm_trun *r, struct json_object *obj, bool user, bool copy,
+static bool convert(struct plm_trun *r, struct json_object *obj, uint32_t origin, bool copy,
                     struct plm_tval *ret);
 
-static bool convert_array(struct plm_trun *r, struct json_object *obj, bool user, bool copy,
+static bool convert_array(struct plm_trun *r, struct json_object *obj, uint32_t origin, bool copy,
                           struct plm_tval *ret)
 {
     size_t n = json_object_array_length(obj);
     struct plm_tlist *list = plm_tlist_new(r, n);
     if (list == NULL)
         return false;
-    list->user = user;
+    list->user = origin != PLM_BY_TEMPLATE;
     for (; list->n < n; list->n++)
-        if (!convert(r, json_object_array_get_idx(obj, list->n), user, copy, &list->v[list->n]))
+        if (!convert(r, json_object_array_get_idx(obj, list->n), origin, copy, &list->v[list->n]))
             return false;
     return plm_tlist_val(list, PLM_T_LIST, ret);
 }
 
-static bool convert_object(struct plm_trun *r, struct json_object *obj, bool user, bool copy,
+static bool convert_object(struct plm_trun *r, struct json_object *obj, uint32_t origin, bool copy,
                            struct plm_tval *ret)
 {
     struct plm_tdict *dict = plm_tdict_new(r);
     if (dict == NULL)
         return false;
-    dict->user = user;
+    dict->user = origin != PLM_BY_TEMPLATE;
     struct json_object_iterator it = json_object_iter_begin(obj);
     struct json_object_iterator end = json_object_iter_end(obj);
     for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
         const char *name = json_object_iter_peek_name(&it);
         struct plm_tval key, value;
-        if (!text_value(r, name, strlen(name), user, copy, &key) ||
-            !convert(r, json_object_iter_peek_value(&it), user, copy, &value) ||
+        if (!text_value(r, name, strlen(name), origin, copy, &key) ||
+            !convert(r, json_object_iter_peek_value(&it), origin, copy, &value) ||
             !plm_tdict_set(r, dict, key, value))
             return false;
     }
@@ -55,7 +55,7 @@ static bool convert_object(struct plm_trun *r, struct json_object *obj, bool use
     return true;
 }
 
-static bool convert_inner(struct plm_trun *r, struct json_object *obj, bool user, bool copy,
+static bool convert_inner(struct plm_trun *r, struct json_object *obj, uint32_t origin, bool copy,
                           struct plm_tval *ret)
 {
     switch (json_object_get_type(obj)) {
@@ -72,64 +72,70 @@ static bool convert_inner(struct plm_trun *r, struct json_object *obj, bool user
     }
     case json_type_string:
         return text_value(r, json_object_get_string(obj), (size_t)json_object_get_string_len(obj),
-                          user, copy, ret);
-    case json_type_array: return convert_array(r, obj, user, copy, ret);
-    case json_type_object: return convert_object(r, obj, user, copy, ret);
+                          origin, copy, ret);
+    case json_type_array: return convert_array(r, obj, origin, copy, ret);
+    case json_type_object: return convert_object(r, obj, origin, copy, ret);
     }
     return plm_tpl_fail(r, "unknown type of JSON value");
 }
 
-static bool convert(struct plm_trun *r, struct json_object *obj, bool user, bool copy,
+static bool convert(struct plm_trun *r, struct json_object *obj, uint32_t origin, bool copy,
                     struct plm_tval *ret)
 {
-    if (!plm_tpl_enter(r) || !convert_inner(r, obj, user, copy, ret))
+    if (!plm_tpl_enter(r) || !convert_inner(r, obj, origin, copy, ret))
         return false;
     r->depth--;
     return true;
 }
 
-bool plm_tpl_from_object(struct plm_trun *r, struct json_object *obj, bool user,
+bool plm_tpl_from_object(struct plm_trun *r, struct json_object *obj, uint32_t origin,
                          struct plm_tval *ret)
 {
-    return convert(r, obj, user, false, ret);
+    return convert(r, obj, origin, false, ret);
 }
 
-// Why a text did not become a tree.
-static bool fail_parse(struct plm_trun *r, int status, const struct plm_error *why)
+bool plm_tpl_parse_json(struct plm_trun *r, const struct plm_tstr *text, struct plm_tval *ret,
+                        struct plm_error *ret_why)
 {
-    switch (status) {
-    case PLM_ERR_NOMEM_HOST: r->arena.over_limit = false; return plm_tpl_fail_memory(r);
-    case PLM_ERR_LIMIT:
-    case PLM_ERR_CANCELLED:
-        if (r->status == PLM_OK)
-            r->status = plm_fail(r->err, status, "chat template, line %u: from_json: %.300s",
-                                 (unsigned)r->line, why->msg);
-        return false;
-    default: return plm_tpl_fail(r, "from_json: malformed JSON");
-    }
-}
-
-bool plm_tpl_from_json(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *text;
     struct plm_json_tree tree;
     struct plm_json_cost cost = {0};
-    struct plm_error why = {0};
-    if (!plm_tpl_arg_str(r, &c->self, &text) || !plm_tpl_step(r, text->len / 8))
+    if (!plm_tpl_step(r, text->len / 8))
         return false;
     const struct plm_slice json = plm_tstr_slice(text);
     // The tree lives while it is converted, so it counts as the render's own memory does.
-    int status = plm_json_measure(json, PLM_JSON_TREE_NODES_MAX, &cost, &why);
+    int status = plm_json_measure(json, PLM_JSON_TREE_NODES_MAX, &cost, ret_why);
     if (status == PLM_OK &&
         !plm_tarena_may_add(&r->arena, (uint64_t)(cost.tree_bytes + cost.parse_bytes)))
         return plm_tpl_fail_memory(r);
     plm_json_tree_init(&tree, r->tmpl->host, PLM_HOST_TEMPLATE);
     if (status == PLM_OK)
-        status = plm_json_tree_parse(&tree, json, &tree.root, &why);
-    const bool ok = status == PLM_OK ? convert(r, tree.root, plm_tstr_any_user(text), true, c->ret)
-                                     : fail_parse(r, status, &why);
+        status = plm_json_tree_parse(&tree, json, &tree.root, ret_why);
+    bool ok = true;
+    if (status == PLM_OK)
+        ok = convert(r, tree.root, plm_tstr_origin(text), true, ret);
+    else if (status == PLM_ERR_NOMEM_HOST) {
+        r->arena.over_limit = false;
+        ok = plm_tpl_fail_memory(r);
+    } else if (status == PLM_ERR_CANCELLED) {
+        if (r->status == PLM_OK)
+            r->status = plm_fail(r->err, status, "%s", ret_why->msg);
+        ok = false;
+    }
+    ret_why->status = status;
     plm_json_tree_finish(&tree);
     return ok;
+}
+
+bool plm_tpl_from_json(struct plm_trun *r, struct plm_tcall *c)
+{
+    struct plm_tstr *text;
+    struct plm_error why = {0};
+    if (!plm_tpl_arg_str(r, &c->self, &text) || !plm_tpl_parse_json(r, text, c->ret, &why))
+        return false;
+    if (why.status == PLM_ERR_LIMIT && r->status == PLM_OK)
+        r->status = plm_fail(r->err, PLM_ERR_LIMIT, "chat template, line %u: from_json: %.300s",
+                             (unsigned)r->line, why.msg);
+    return why.status == PLM_OK || plm_tpl_fail(r, "from_json: %.200s", why.msg);
 }
 
 struct writer {
@@ -144,9 +150,9 @@ struct writer {
     size_t level;
 };
 
-static bool put(struct writer *w, const char *s, bool user)
+static bool put(struct writer *w, const char *s, uint32_t origin)
 {
-    return plm_tbuf_addz(w->r, w->buf, s, user);
+    return plm_tbuf_addz(w->r, w->buf, s, origin);
 }
 
 static void escape(uint32_t cp, char out[16])
@@ -177,7 +183,7 @@ static bool put_string(struct writer *w, const struct plm_tstr *s, bool user)
             char out[16];
             escape(cp, out);
             if (!plm_tbuf_add_part(w->r, w->buf, s, from, i - from) ||
-                !put(w, out, plm_tstr_user_at(s, i)))
+                !put(w, out, plm_tstr_origin_at(s, i)))
                 return false;
             from = i + n;
         }

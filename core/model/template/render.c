@@ -33,6 +33,13 @@ bool plm_tpl_fail(struct plm_trun *r, const char *fmt, ...)
     return false;
 }
 
+bool plm_tpl_fail_as(struct plm_trun *r, const char *msg)
+{
+    if (r->status == PLM_OK)
+        r->status = plm_fail(r->err, PLM_ERR_INVALID, "%s", msg);
+    return false;
+}
+
 bool plm_tpl_fail_memory(struct plm_trun *r)
 {
     if (r->status == PLM_OK && !r->arena.over_limit)
@@ -123,27 +130,66 @@ void plm_render_finish(struct plm_render *render)
     *render = (struct plm_render){0};
 }
 
-// Marks the lists that are the content of a message.
-static void mark_parts(struct plm_tdict *context)
+bool plm_tpl_put(struct plm_trun *r, struct plm_tdict *dict, const char *name,
+                 struct plm_tval value)
 {
-    const struct plm_tval *messages = plm_tdict_find(context, PLM_SLICE("messages"));
-    if (messages == NULL || messages->kind != PLM_T_LIST)
-        return;
-    for (size_t i = 0; i < messages->list->n; i++) {
-        if (messages->list->v[i].kind != PLM_T_DICT)
-            continue;
-        const struct plm_tval *content =
-            plm_tdict_find(messages->list->v[i].dict, PLM_SLICE("content"));
-        if (content != NULL && content->kind == PLM_T_LIST)
-            content->list->parts = true;
-    }
+    struct plm_tval key;
+    return plm_tstr_val(plm_tstr_view(r, name, strlen(name), PLM_BY_USER), &key) &&
+           plm_tdict_set(r, dict, key, value);
 }
 
-static bool build_context(struct plm_trun *r, struct json_object *context)
+// Spans are of one owner, whichever of the user's texts its bytes are of.
+static int take_result(struct plm_trun *r, struct plm_host *host, struct plm_render *ret,
+                       struct plm_error *err)
 {
-    r->context = plm_tdict_new(r);
-    if (r->context == NULL)
-        return false;
+    struct plm_render out = {.host = host};
+    const struct plm_tbuf *buf = r->out;
+    size_t n_spans = 0;
+    for (size_t i = 0; i < buf->n_runs; i++)
+        n_spans += i == 0 || (buf->runs[i].origin == PLM_BY_TEMPLATE) !=
+                                 (buf->runs[i - 1].origin == PLM_BY_TEMPLATE);
+    plm_buf_init(&out.text, host, PLM_HOST_TEMPLATE);
+    plm_buf_append(&out.text, buf->data, buf->len);
+    out.spans = plm_calloc(host, PLM_HOST_TEMPLATE, n_spans + 1, sizeof(*out.spans));
+    if (out.text.failed || out.spans == NULL) {
+        plm_render_finish(&out);
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the rendered text");
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < buf->n_runs; i++) {
+        const bool trusted = buf->runs[i].origin == PLM_BY_TEMPLATE;
+        if (out.n_spans == 0 || out.spans[out.n_spans - 1].trusted != trusted)
+            out.spans[out.n_spans++] = (struct plm_span){.begin = at, .trusted = trusted};
+        at = out.spans[out.n_spans - 1].end = buf->runs[i].end;
+    }
+    *ret = out;
+    return PLM_OK;
+}
+
+int plm_template_run(const struct plm_template *tmpl, const struct plm_render_opts *opts,
+                     struct plm_trender *render, struct plm_render *ret, struct plm_error *err)
+{
+    struct plm_trun r = {
+        .tmpl = tmpl, .limits = opts->limits, .now_s = opts->now_s, .err = err, .line = 1};
+    plm_tarena_init(&r.arena, tmpl->host, opts->limits.memory_bytes);
+    r.out = plm_tbuf_new(&r);
+    r.context = plm_tdict_new(&r);
+    bool ok = r.out != NULL && r.context != NULL && render->prepare(&r, render->ctx);
+    if (ok) {
+        r.scope = plm_tscope_new(&r, NULL);
+        ok = r.scope != NULL &&
+             plm_tpl_exec_list(&r, tmpl->body->list, tmpl->body->n) != PLM_FLOW_FAIL;
+    }
+    ok = ok && (render->judge == NULL || render->judge(&r, render->ctx)) && plm_tpl_tell_steps(&r);
+    int status = ok ? take_result(&r, tmpl->host, ret, err) : r.status;
+    render->steps = r.steps;
+    plm_tarena_finish(&r.arena);
+    return status;
+}
+
+static bool take_context(struct plm_trun *r, void *ctx)
+{
+    struct json_object *context = ctx;
     if (json_object_get_type(context) != json_type_object)
         return plm_tpl_fail(r, "the context is no object");
     struct json_object_iterator it = json_object_iter_begin(context);
@@ -151,54 +197,18 @@ static bool build_context(struct plm_trun *r, struct json_object *context)
     for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
         const char *name = json_object_iter_peek_name(&it);
         bool user = strcmp(name, "bos_token") != 0 && strcmp(name, "eos_token") != 0;
-        struct plm_tval key, value;
-        if (!plm_tstr_val(plm_tstr_view(r, name, strlen(name), true), &key) ||
-            !plm_tpl_from_object(r, json_object_iter_peek_value(&it), user, &value) ||
-            !plm_tdict_set(r, r->context, key, value))
+        struct plm_tval value;
+        if (!plm_tpl_from_object(r, json_object_iter_peek_value(&it), user, &value) ||
+            !plm_tpl_put(r, r->context, name, value))
             return false;
     }
-    mark_parts(r->context);
     return true;
-}
-
-static int take_result(struct plm_trun *r, struct plm_host *host, struct plm_render *ret,
-                       struct plm_error *err)
-{
-    struct plm_render out = {.host = host, .printed_parts = r->printed_parts};
-    const struct plm_tbuf *buf = r->out;
-    plm_buf_init(&out.text, host, PLM_HOST_TEMPLATE);
-    plm_buf_append(&out.text, buf->data, buf->len);
-    out.spans = plm_calloc(host, PLM_HOST_TEMPLATE, buf->n_runs + 1, sizeof(*out.spans));
-    if (out.text.failed || out.spans == NULL) {
-        plm_render_finish(&out);
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the rendered text");
-    }
-    size_t at = 0;
-    for (size_t i = 0; i < buf->n_runs; i++) {
-        out.spans[out.n_spans++] =
-            (struct plm_span){.begin = at, .end = buf->runs[i].end, .trusted = !buf->runs[i].user};
-        at = buf->runs[i].end;
-    }
-    *ret = out;
-    return PLM_OK;
 }
 
 int plm_template_render(const struct plm_template *tmpl, struct json_object *context,
                         const struct plm_render_opts *opts, struct plm_render *ret,
                         struct plm_error *err)
 {
-    struct plm_trun r = {
-        .tmpl = tmpl, .limits = opts->limits, .now_s = opts->now_s, .err = err, .line = 1};
-    plm_tarena_init(&r.arena, tmpl->host, opts->limits.memory_bytes);
-    r.out = plm_tbuf_new(&r);
-    bool ok = r.out != NULL && build_context(&r, context);
-    if (ok) {
-        r.scope = plm_tscope_new(&r, NULL);
-        ok = r.scope != NULL &&
-             plm_tpl_exec_list(&r, tmpl->body->list, tmpl->body->n) != PLM_FLOW_FAIL;
-    }
-    ok = ok && plm_tpl_tell_steps(&r);
-    int status = ok ? take_result(&r, tmpl->host, ret, err) : r.status;
-    plm_tarena_finish(&r.arena);
-    return status;
+    struct plm_trender render = {.ctx = context, .prepare = take_context};
+    return plm_template_run(tmpl, opts, &render, ret, err);
 }

@@ -53,6 +53,20 @@ bool plm_tpl_call_macro(struct plm_trun *r, const struct plm_tmacro *macro,
 bool plm_tpl_fail_undef(struct plm_trun *r, const struct plm_tval *v);
 bool plm_tpl_enter(struct plm_trun *r); // a level of nesting; leave with r->depth--
 
+// render.c: a render whose variables come from the caller, who may look at its end at what was
+// written, and cut it. Results as those of plm_template_render().
+struct plm_trender {
+    void *ctx;
+    bool (*prepare)(struct plm_trun *r, void *ctx); // fills r->context
+    bool (*judge)(struct plm_trun *r, void *ctx);   // sees r->out; may be NULL
+    uint64_t steps;                                 // that the render took
+};
+int plm_template_run(const struct plm_template *tmpl, const struct plm_render_opts *opts,
+                     struct plm_trender *render, struct plm_render *ret, struct plm_error *err);
+// Sets a member; name outlives the render.
+bool plm_tpl_put(struct plm_trun *r, struct plm_tdict *dict, const char *name,
+                 struct plm_tval value);
+
 // eval.c
 bool plm_tpl_eval(struct plm_trun *r, const struct plm_tnode *node, struct plm_tval *ret);
 bool plm_tpl_eval_args(struct plm_trun *r, const struct plm_tcall_args *call,
@@ -137,7 +151,10 @@ bool plm_tpl_brace_format(struct plm_trun *r, struct plm_tstr *fmt, const struct
                           struct plm_tval *ret);
 bool plm_tpl_tojson(struct plm_trun *r, struct plm_tcall *c);
 bool plm_tpl_from_json(struct plm_trun *r, struct plm_tcall *c);
-bool plm_tpl_from_object(struct plm_trun *r, struct json_object *obj, bool user,
+// What a text says in JSON, if ret_why->status is PLM_OK; else *ret_why says what is wrong with it.
+bool plm_tpl_parse_json(struct plm_trun *r, const struct plm_tstr *text, struct plm_tval *ret,
+                        struct plm_error *ret_why);
+bool plm_tpl_from_object(struct plm_trun *r, struct json_object *obj, uint32_t origin,
                          struct plm_tval *ret);
 enum plm_tcasing {
     PLM_CASE_UPPER,

@@ -104,13 +104,14 @@ static bool reserve_run(struct plm_trun *r, struct plm_tbuf *buf)
     return true;
 }
 
-bool plm_tbuf_add(struct plm_trun *r, struct plm_tbuf *buf, const char *p, size_t n, bool user)
+bool plm_tbuf_add(struct plm_trun *r, struct plm_tbuf *buf, const char *p, size_t n,
+                  uint32_t origin)
 {
     if (n == 0)
         return true;
     if (!plm_tpl_work(r, n) || !plm_tbuf_reserve(r, buf, n))
         return false;
-    bool merge = buf->n_runs > 0 && buf->runs[buf->n_runs - 1].user == user;
+    bool merge = buf->n_runs > 0 && buf->runs[buf->n_runs - 1].origin == origin;
     if (!merge && !reserve_run(r, buf))
         return false;
     memcpy(buf->data + buf->len, p, n);
@@ -118,13 +119,13 @@ bool plm_tbuf_add(struct plm_trun *r, struct plm_tbuf *buf, const char *p, size_
     if (merge)
         buf->runs[buf->n_runs - 1].end = buf->len;
     else
-        buf->runs[buf->n_runs++] = (struct plm_ttaint){buf->len, user};
+        buf->runs[buf->n_runs++] = (struct plm_ttaint){buf->len, origin};
     return true;
 }
 
-bool plm_tbuf_addz(struct plm_trun *r, struct plm_tbuf *buf, const char *s, bool user)
+bool plm_tbuf_addz(struct plm_trun *r, struct plm_tbuf *buf, const char *s, uint32_t origin)
 {
-    return plm_tbuf_add(r, buf, s, strlen(s), user);
+    return plm_tbuf_add(r, buf, s, strlen(s), origin);
 }
 
 // Number of the run that holds byte `at` of the buffer.
@@ -154,7 +155,7 @@ bool plm_tbuf_add_part(struct plm_trun *r, struct plm_tbuf *buf, const struct pl
     size_t end = at + len;
     for (size_t i = run_of(s->buf, at); at < end; i++) {
         size_t stop = s->buf->runs[i].end < end ? s->buf->runs[i].end : end;
-        if (!plm_tbuf_add(r, buf, s->buf->data + at, stop - at, s->buf->runs[i].user))
+        if (!plm_tbuf_add(r, buf, s->buf->data + at, stop - at, s->buf->runs[i].origin))
             return false;
         at = stop;
     }
@@ -187,14 +188,14 @@ bool plm_tbuf_value(struct plm_trun *r, struct plm_tbuf *buf, struct plm_tval *r
     return plm_tstr_val(new_str(r, buf, 0, buf->len), ret);
 }
 
-struct plm_tstr *plm_tstr_view(struct plm_trun *r, const char *p, size_t n, bool user)
+struct plm_tstr *plm_tstr_view(struct plm_trun *r, const char *p, size_t n, uint32_t origin)
 {
     struct plm_tbuf *buf = plm_tbuf_new(r);
     if (buf == NULL)
         return NULL;
     buf->data = (char *)p; // never written, since cap is 0
     buf->len = n;
-    buf->one = (struct plm_ttaint){n, user};
+    buf->one = (struct plm_ttaint){n, origin};
     buf->n_runs = 1;
     return new_str(r, buf, 0, n);
 }
@@ -237,7 +238,7 @@ bool plm_tbuf_add_escaped(struct plm_trun *r, struct plm_tbuf *buf, const struct
         if (to == NULL)
             continue;
         if (!plm_tbuf_add_part(r, buf, s, from, i - from) ||
-            !plm_tbuf_addz(r, buf, to, plm_tstr_user_at(s, i)))
+            !plm_tbuf_addz(r, buf, to, plm_tstr_origin_at(s, i)))
             return false;
         from = i + 1;
     }
@@ -283,23 +284,28 @@ bool plm_tstr_is(const struct plm_tstr *s, const char *z)
     return plm_slice_eq_str(plm_tstr_slice(s), z);
 }
 
-bool plm_tstr_user_at(const struct plm_tstr *s, size_t off)
+uint32_t plm_tstr_origin_at(const struct plm_tstr *s, size_t off)
 {
     size_t i = run_of(s->buf, s->off + off);
-    return i < s->buf->n_runs && s->buf->runs[i].user;
+    return i < s->buf->n_runs ? s->buf->runs[i].origin : PLM_BY_TEMPLATE;
+}
+
+uint32_t plm_tstr_origin(const struct plm_tstr *s)
+{
+    if (s->len == 0)
+        return PLM_BY_TEMPLATE;
+    for (size_t i = run_of(s->buf, s->off); i < s->buf->n_runs; i++) {
+        if (s->buf->runs[i].origin != PLM_BY_TEMPLATE)
+            return s->buf->runs[i].origin;
+        if (s->buf->runs[i].end >= s->off + s->len)
+            break;
+    }
+    return PLM_BY_TEMPLATE;
 }
 
 bool plm_tstr_any_user(const struct plm_tstr *s)
 {
-    if (s->len == 0)
-        return false;
-    for (size_t i = run_of(s->buf, s->off); i < s->buf->n_runs; i++) {
-        if (s->buf->runs[i].user)
-            return true;
-        if (s->buf->runs[i].end >= s->off + s->len)
-            break;
-    }
-    return false;
+    return plm_tstr_origin(s) != PLM_BY_TEMPLATE;
 }
 
 size_t plm_tstr_next(const char *p, const char *end, uint32_t *ret_cp)

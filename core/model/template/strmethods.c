@@ -343,7 +343,7 @@ static bool m_expandtabs(struct plm_trun *r, struct plm_tcall *c)
             int64_t stop = size - column % size;
             column += stop;
             for (int64_t k = 0; k < stop; k++)
-                if (!plm_tbuf_addz(r, buf, " ", plm_tstr_user_at(s, i)))
+                if (!plm_tbuf_addz(r, buf, " ", plm_tstr_origin_at(s, i)))
                     return false;
         }
         i += n;

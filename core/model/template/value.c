@@ -277,7 +277,7 @@ static bool repr_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_
             escape_cp(cp, esc);
         if (esc[0] != '\0') {
             if (!plm_tbuf_add_part(r, buf, s, from, i - from) ||
-                !plm_tbuf_addz(r, buf, esc, plm_tstr_user_at(s, i)))
+                !plm_tbuf_addz(r, buf, esc, plm_tstr_origin_at(s, i)))
                 return false;
             from = i + n;
         }
@@ -309,6 +309,8 @@ static bool repr_dict(struct plm_trun *r, struct plm_tbuf *buf, const struct plm
 {
     bool user = dict->user;
     bool first = true;
+    if (dict->args)
+        r->printed_args = true;
     if (!plm_tbuf_addz(r, buf, "{", user))
         return false;
     for (size_t i = 0; i < dict->n; i++) {

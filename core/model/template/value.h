@@ -63,10 +63,14 @@ struct plm_tval {
     };
 };
 
+// Whose bytes are: every value but BY_TEMPLATE is the conversation's. From BY_TEXT on they are
+// texts that whoever renders numbered, to see what became of each.
+enum { PLM_BY_TEMPLATE, PLM_BY_USER, PLM_BY_TEXT };
+
 // Where a stretch of bytes ends and whose it is.
 struct plm_ttaint {
     size_t end;
-    bool user;
+    uint32_t origin;
 };
 
 // Bytes with their taint. Strings are views of such a buffer; whoever holds the view at its end
@@ -112,6 +116,7 @@ struct plm_tdict {
     uint32_t *index; // open addressing, entry number + 1; NULL while the object is small
     size_t index_cap;
     bool user;
+    bool args; // the arguments of a tool call
 };
 
 enum plm_tview_what { PLM_T_KEYS, PLM_T_VALUES, PLM_T_ITEMS };
@@ -174,11 +179,13 @@ struct plm_trun {
     struct plm_tdict *context;
     struct plm_tscope *scope;
     struct plm_tval hole; // input of the filter of a filter block
-    bool printed_parts;
+    bool printed_parts;   // parts of a message, or arguments of a call, as they stand in memory
+    bool printed_args;
 };
 
 // Failures. All return false, so that callers write `return plm_tpl_fail(...)`.
 bool plm_tpl_fail(struct plm_trun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool plm_tpl_fail_as(struct plm_trun *r, const char *msg); // INVALID, in these words alone
 bool plm_tpl_fail_memory(struct plm_trun *r);
 bool plm_tpl_fail_limit(struct plm_trun *r, const char *what);
 // Counts work; n is in units of about one evaluated node.
@@ -193,17 +200,18 @@ void *plm_tpl_array(struct plm_trun *r, size_t n, size_t size);
 // Strings (string.c).
 struct plm_tbuf *plm_tbuf_new(struct plm_trun *r);
 bool plm_tbuf_reserve(struct plm_trun *r, struct plm_tbuf *buf, size_t n);
-bool plm_tbuf_add(struct plm_trun *r, struct plm_tbuf *buf, const char *p, size_t n, bool user);
+bool plm_tbuf_add(struct plm_trun *r, struct plm_tbuf *buf, const char *p, size_t n,
+                  uint32_t origin);
 bool plm_tbuf_add_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tstr *s);
 bool plm_tbuf_add_part(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tstr *s,
                        size_t off, size_t len);
 // With & < > and quotes as HTML entities.
 bool plm_tbuf_add_escaped(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tstr *s);
-bool plm_tbuf_addz(struct plm_trun *r, struct plm_tbuf *buf, const char *s, bool user);
+bool plm_tbuf_addz(struct plm_trun *r, struct plm_tbuf *buf, const char *s, uint32_t origin);
 // The whole buffer as a string.
 bool plm_tbuf_value(struct plm_trun *r, struct plm_tbuf *buf, struct plm_tval *ret);
 // View of bytes that outlive the render.
-struct plm_tstr *plm_tstr_view(struct plm_trun *r, const char *p, size_t n, bool user);
+struct plm_tstr *plm_tstr_view(struct plm_trun *r, const char *p, size_t n, uint32_t origin);
 struct plm_tstr *plm_tstr_sub(struct plm_trun *r, const struct plm_tstr *s, size_t off, size_t len);
 struct plm_tstr *plm_tstr_copyz(struct plm_trun *r, const char *s, bool user);
 bool plm_tstr_valz(struct plm_trun *r, const char *s, struct plm_tval *ret);
@@ -219,7 +227,9 @@ static inline struct plm_slice plm_tstr_slice(const struct plm_tstr *s)
     return (struct plm_slice){plm_tstr_ptr(s), s->len};
 }
 bool plm_tstr_is(const struct plm_tstr *s, const char *z);
-bool plm_tstr_user_at(const struct plm_tstr *s, size_t off);
+uint32_t plm_tstr_origin_at(const struct plm_tstr *s, size_t off);
+// The first origin that is not the template, or that.
+uint32_t plm_tstr_origin(const struct plm_tstr *s);
 bool plm_tstr_any_user(const struct plm_tstr *s);
 size_t plm_tstr_chars(struct plm_tstr *s);
 // Byte offset of character i (i <= number of characters).
