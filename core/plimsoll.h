@@ -508,10 +508,18 @@ typedef struct plim_request_opts {
      * the further choices of a request, or requests of a tenant, give way to the first of another.
      */
     uint64_t tenant;
+    /* Tokens that end a choice as the end-of-generation token does, and that min_tokens masks as it
+     * does that one; ignore_eos leaves them. At most PLIM_STOP_TOKENS_MAX; copied. Default: none.
+     */
+    const int32_t *stop_tokens;
+    size_t n_stop_tokens;
+    uint32_t include_stop; /* 1: the stop string or stop token is part of the text; default 0 */
+    uint32_t reserved2;
 } plim_request_opts;
 
 #define PLIM_N_MAX            128
 #define PLIM_STOP_MAX         16
+#define PLIM_STOP_TOKENS_MAX  64
 #define PLIM_TOP_LOGPROBS_MAX 20
 
 /* As plim_engine_opts_init(). */

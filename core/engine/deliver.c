@@ -17,22 +17,25 @@ static void fail_memory(struct plim_engine *engine, struct plim_request *request
 // ---- stop strings ----
 
 // The first stop string in held text; searches where a match that was not there before can begin.
+// *ret_end: where the text ends, before the stop string or behind it.
 static bool find_stop(const struct plim_request *request, const struct plm_buf *held, size_t from,
-                      size_t *ret_at)
+                      size_t *ret_end)
 {
-    size_t best = held->len;
+    size_t best = held->len, best_len = 0;
     for (uint32_t i = 0; i < request->n_stops; i++) {
         const struct plm_slice *stop = &request->stops[i];
         size_t begin = from >= stop->len ? from - stop->len + 1 : 0;
         if (held->len < begin + stop->len)
             continue;
         const char *hit = memmem(held->data + begin, held->len - begin, stop->ptr, stop->len);
-        if (hit != NULL && (size_t)(hit - held->data) < best)
+        if (hit != NULL && (size_t)(hit - held->data) < best) {
             best = (size_t)(hit - held->data);
+            best_len = stop->len;
+        }
     }
     if (best == held->len)
         return false;
-    *ret_at = best;
+    *ret_end = request->include_stop ? best + best_len : best;
     return true;
 }
 
@@ -146,10 +149,10 @@ static bool send_token(struct plim_engine *engine, struct plm_choice *choice,
     return true;
 }
 
-static bool ends_generation(const struct plm_core *core, int32_t token)
+static bool is_among(int32_t token, const int32_t *list, uint32_t n)
 {
-    for (uint32_t i = 0; i < core->n_eog; i++) {
-        if (core->eog[i] == token)
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i] == token)
             return true;
     }
     return false;
@@ -162,8 +165,12 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
     bool stopped = false;
     engine->counts.generated_tokens++;
     time_token(engine, request, now_ns);
-    // The end-of-generation token has no text and is no part of the answer: no TOKEN event.
-    if (!request->unheard && !request->ignore_eos && ends_generation(engine->core, out->token)) {
+    const bool is_stop = is_among(out->token, request->stop_tokens, request->n_stop_tokens);
+    // The end-of-generation token has no text and is no part of the answer: no TOKEN event. Nor is
+    // a stop token, unless it was asked for.
+    if (!request->unheard &&
+        ((is_stop && !request->include_stop) ||
+         (!request->ignore_eos && is_among(out->token, engine->core->eog, engine->core->n_eog)))) {
         finish_with_rest(engine, choice, PLIM_FINISH_STOP);
         return;
     }
@@ -173,7 +180,9 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
         fail_memory(engine, request);
         return;
     }
-    if (stopped)
+    if (is_stop && !stopped)
+        finish_with_rest(engine, choice, PLIM_FINISH_STOP);
+    else if (stopped)
         finish_choice(engine, choice, PLIM_FINISH_STOP,
                       (struct plm_slice){choice->held.data, choice->held.len});
     else if (choice->completions >= choice->max_output)

@@ -61,8 +61,8 @@ static struct plm_sample_in sample_in(const struct plim_engine *engine,
                                .n_output = seq->n_tokens - seq->n_prompt + ahead,
                                .choice = choice->index};
     if (in.n_output < request->min_tokens) {
-        in.banned = engine->core->eog;
-        in.n_banned = engine->core->n_eog;
+        in.banned = request->n_stop_tokens > 0 ? request->stop_tokens : engine->core->eog;
+        in.n_banned = request->n_stop_tokens > 0 ? request->n_masked : engine->core->n_eog;
     }
     return in;
 }

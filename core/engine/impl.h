@@ -77,6 +77,10 @@ struct plim_request {
     uint32_t longest_stop;
     uint32_t min_tokens;
     bool ignore_eos;
+    bool include_stop;
+    int32_t *stop_tokens; // those asked for, and behind them the model's own
+    uint32_t n_stop_tokens;
+    uint32_t n_masked; // both: what min_tokens masks
     uint32_t n_prompt;
     struct plm_admit_request admit;
     uint64_t expected_tokens; // of its output, when it was judged

@@ -80,6 +80,7 @@ static int check_present(const plim_request_opts *o, plim_error *err)
         {"prompt", o->n_tokens, o->tokens != NULL},
         {"logit_bias", o->n_logit_bias, o->logit_bias != NULL},
         {"stop", o->n_stop, o->stop != NULL},
+        {"stop_tokens", o->n_stop_tokens, o->stop_tokens != NULL},
     };
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         if (lists[i].n > 0 && !lists[i].present)
@@ -123,6 +124,16 @@ static int check_lists(const struct plm_core *core, const plim_request_opts *o, 
         if (plm_utf8_valid_prefix(o->stop[i].ptr, o->stop[i].len) != o->stop[i].len)
             return plm_error_set(err, PLIM_ERR_INVALID, param, "a stop string is not valid UTF-8");
     }
+    if (o->n_stop_tokens > PLIM_STOP_TOKENS_MAX)
+        return plm_error_set(err, PLIM_ERR_INVALID, "stop_tokens",
+                             "stop_tokens has %zu tokens; the most are %d", o->n_stop_tokens,
+                             PLIM_STOP_TOKENS_MAX);
+    for (size_t i = 0; i < o->n_stop_tokens; i++) {
+        if (o->stop_tokens[i] < 0 || (uint32_t)o->stop_tokens[i] >= n_vocab)
+            return plm_error_set(err, PLIM_ERR_INVALID, "stop_tokens",
+                                 "stop_tokens names token %d; the vocabulary has %u",
+                                 o->stop_tokens[i], n_vocab);
+    }
     if (o->cache_salt != NULL && strnlen(o->cache_salt, SALT_BYTES_MAX + 1) > SALT_BYTES_MAX)
         return plm_error_set(err, PLIM_ERR_INVALID, "cache_salt",
                              "cache_salt has more than %d bytes", SALT_BYTES_MAX);
@@ -161,6 +172,7 @@ static void request_free(struct plim_request *request)
     plm_events_finish(&request->events);
     plm_free(host, request->bias);
     plm_free(host, request->stops);
+    plm_free(host, request->stop_tokens);
     plm_free(host, request);
 }
 
@@ -168,6 +180,22 @@ void plm_request_unref(struct plim_request *request)
 {
     if (atomic_fetch_sub(&request->refs, 1) == 1)
         request_free(request);
+}
+
+static bool copy_stop_tokens(struct plim_request *request, const plim_request_opts *o)
+{
+    const struct plm_core *core = request->engine->core;
+    if (o->n_stop_tokens == 0)
+        return true;
+    request->n_stop_tokens = (uint32_t)o->n_stop_tokens;
+    request->n_masked = request->n_stop_tokens + core->n_eog;
+    request->stop_tokens =
+        plm_calloc(core->host, PLM_HOST_REQUEST, request->n_masked, sizeof(int32_t));
+    if (request->stop_tokens == NULL)
+        return false;
+    memcpy(request->stop_tokens, o->stop_tokens, o->n_stop_tokens * sizeof(int32_t));
+    memcpy(request->stop_tokens + o->n_stop_tokens, core->eog, core->n_eog * sizeof(int32_t));
+    return true;
 }
 
 static bool copy_lists(struct plim_request *request, const plim_request_opts *o)
@@ -251,6 +279,7 @@ static void fill_params(struct plim_request *request, const plim_request_opts *o
     request->user = o->user;
     request->min_tokens = o->min_tokens;
     request->ignore_eos = o->ignore_eos != 0;
+    request->include_stop = o->include_stop != 0;
 }
 
 // NULL: no host memory.
@@ -272,7 +301,8 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
     request->n_prompt = (uint32_t)prompt->n;
     for (uint32_t i = 0; i < o->n; i++)
         request->choices[i].held.host = host;
-    if (!copy_lists(request, o) || !build_choices(request, o, prompt, max_output)) {
+    if (!copy_lists(request, o) || !copy_stop_tokens(request, o) ||
+        !build_choices(request, o, prompt, max_output)) {
         request_free(request);
         return NULL;
     }
@@ -283,12 +313,14 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
 // ---- judging ----
 
 // What build() takes beside choices and their tokens.
-static int64_t extra_bytes(const plim_request_opts *o)
+static int64_t extra_bytes(const plim_request_opts *o, uint32_t n_eog)
 {
     uint64_t bytes = sizeof(struct plim_request) + o->n_stop * sizeof(struct plm_slice) +
                      o->n_logit_bias * sizeof(struct plm_sample_bias) + 3 * PLM_HOST_HEAD_BYTES;
     for (size_t i = 0; i < o->n_stop; i++)
         bytes += o->stop[i].len;
+    if (o->n_stop_tokens > 0)
+        bytes += (o->n_stop_tokens + n_eog) * sizeof(int32_t) + PLM_HOST_HEAD_BYTES;
     return (int64_t)bytes;
 }
 
@@ -334,11 +366,11 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
 {
     // What is offered in its place will be held as tokens while it is judged.
     const int64_t offered = 2 * (int64_t)sizeof(int32_t) * engine->limits.max_context;
-    const struct plm_admit_request ask = {.prompt_tokens =
-                                              least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
-                                          .max_tokens = o->max_tokens,
-                                          .n = o->n,
-                                          .host_bytes = extra_bytes(o) + offered};
+    const struct plm_admit_request ask = {
+        .prompt_tokens = least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
+        .max_tokens = o->max_tokens,
+        .n = o->n,
+        .host_bytes = extra_bytes(o, engine->core->n_eog) + offered};
     struct plm_admit_result result;
     int r = plm_door_judge(engine, &ask, &result, err);
     record(engine, &ask, o->seed, r);
@@ -358,8 +390,8 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
         .prompt_tokens = prompt->n < UINT32_MAX ? (uint32_t)prompt->n : UINT32_MAX,
         .max_tokens = o->max_tokens,
         .n = o->n,
-        .host_bytes = extra_bytes(o),
-        .ignores_end = o->ignore_eos != 0,
+        .host_bytes = extra_bytes(o, engine->core->n_eog),
+        .ignores_end = o->ignore_eos != 0 && o->n_stop_tokens == 0,
         .host_held = (int64_t)(o->host_charged_bytes < INT64_MAX / 4 ? o->host_charged_bytes
                                                                      : INT64_MAX / 4)};
     struct plm_admit_result result;

@@ -105,7 +105,7 @@ BAD_FIELDS = [
     ({"frequency_penalty": 3}, "frequency_penalty"),
     ({"presence_penalty": [1]}, "presence_penalty"),
     ({"max_tokens": 0}, "max_tokens"),
-    ({"max_tokens": -1}, "max_tokens"),
+    ({"max_tokens": -2}, "max_tokens"),
     ({"max_tokens": 2 ** 31}, "max_tokens"),
     ({"max_tokens": 2 ** 64}, "max_tokens"),
     ({"max_tokens": True}, "max_tokens"),

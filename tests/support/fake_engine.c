@@ -40,7 +40,9 @@ struct plim_request {
     // Script.
     uint32_t n, max_tokens, answer_tokens, prompt_tokens, top;
     int64_t delay_ms, due_ms, submit_ms;
-    bool logprobs, hold, late, nan, lost, big, escape;
+    bool logprobs, hold, late, nan, lost, big, escape, stopped, include_stop;
+    int32_t stop_tokens[PLIM_STOP_TOKENS_MAX];
+    size_t n_stop_tokens;
     // Progress.
     bool admitted;
     uint32_t produced; // tokens of every choice
@@ -190,11 +192,22 @@ static void push_tokens(struct plim_request *r)
     r->produced++;
 }
 
+// Whether the next token is one that ends the answer; all choices end with the first.
+static bool stops_next(const struct plim_request *r)
+{
+    for (size_t i = 0; i < r->n_stop_tokens; i++) {
+        if (r->stop_tokens[i] == 'a' + (int32_t)(r->produced % 26))
+            return true;
+    }
+    return false;
+}
+
 static void push_finish(struct plim_request *r)
 {
     for (uint32_t c = 0; c < r->n; c++) {
         plim_event event = {.type = PLIM_EVENT_FINISH, .choice = c};
-        event.finish = r->produced == r->max_tokens ? PLIM_FINISH_LENGTH : PLIM_FINISH_STOP;
+        event.finish =
+            r->produced == r->max_tokens && !r->stopped ? PLIM_FINISH_LENGTH : PLIM_FINISH_STOP;
         push(r, event);
     }
     push_done(r, PLIM_OK, "");
@@ -214,9 +227,13 @@ static void advance(struct plim_request *r)
         push(r, (plim_event){.type = PLIM_EVENT_ADMITTED});
     } else if (r->produced == 2 && (r->nan || r->lost)) {
         push_done(r, r->nan ? PLIM_ERR_NUMERIC : PLIM_ERR_LOST, "the model gave no numbers");
+    } else if (r->stopped || (stops_next(r) && !r->include_stop)) {
+        r->stopped = true;
+        push_finish(r);
     } else if (r->produced == r->answer_tokens || r->produced == r->max_tokens) {
         push_finish(r);
     } else {
+        r->stopped = stops_next(r);
         push_tokens(r);
     }
     r->due_ms = r->hold && r->admitted ? INT64_MAX : now_ms() + (r->admitted ? r->delay_ms : 0);
@@ -610,6 +627,10 @@ static void script(struct plim_request *r, const char *prompt, const plim_reques
     r->lost = strstr(prompt, "@lost") != NULL;
     r->big = strstr(prompt, "@big") != NULL;
     r->escape = strstr(prompt, "@escape") != NULL;
+    r->include_stop = o->include_stop;
+    r->n_stop_tokens = o->n_stop_tokens;
+    if (o->n_stop_tokens > 0)
+        memcpy(r->stop_tokens, o->stop_tokens, o->n_stop_tokens * sizeof(*o->stop_tokens));
 }
 
 static int prompt_text(const plim_engine *e, const plim_request_opts *o, char **ret, size_t *ret_n,

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/utf8.h"
 #include "core/engine/impl.h"
 #include "core/model/arch.h"
 
@@ -334,6 +335,72 @@ START_TEST(stop_strings_are_cut_off)
         alone(&o, &q, &got);
         same_answer(&whole, &got, "held back");
     }
+}
+END_TEST
+
+// How many of the tokens come before the first of this id.
+static uint32_t before_token(const struct answer *a, int32_t token)
+{
+    uint32_t n = 0;
+    while (n < a->n && a->token[n] != token)
+        n++;
+    return n;
+}
+
+START_TEST(stop_tokens_end_an_answer)
+{
+    plim_engine_opts o;
+    plim_request_opts q;
+    struct answer whole, got;
+    base_opts(&o, models[0]);
+    prompt_opts(&q, 50);
+    alone(&o, &q, &whole);
+    const int32_t never = 0, stop = whole.token[9];
+    const int32_t stops[] = {never == stop ? 1 : never, stop};
+    const uint32_t at = before_token(&whole, stop);
+    q.stop_tokens = stops;
+    q.n_stop_tokens = 2;
+    alone(&o, &q, &got); // ignore_eos is set and leaves them
+    ck_assert_uint_le(got.n, at);
+    ck_assert_uint_eq(got.n,
+                      before_token(&whole, stops[0]) < at ? before_token(&whole, stops[0]) : at);
+    ck_assert_int_eq(got.finish, PLIM_FINISH_STOP);
+    ck_assert_mem_eq(got.text, whole.text, got.text_len);
+    // As a part of the answer.
+    q.stop_tokens = &stop;
+    q.n_stop_tokens = 1;
+    q.include_stop = 1;
+    alone(&o, &q, &got);
+    ck_assert_uint_eq(got.n, at + 1);
+    ck_assert_int_eq(got.token[at], stop);
+    ck_assert_int_eq(got.finish, PLIM_FINISH_STOP);
+    // Masked as the end-of-generation token is.
+    q.min_tokens = at + 5;
+    alone(&o, &q, &got);
+    ck_assert_uint_ge(got.n, at + 5);
+    ck_assert_int_ne(got.token[at], stop);
+    // A stop string, with itself.
+    const plim_text text = {whole.text, plm_utf8_valid_prefix(whole.text, 5)};
+    prompt_opts(&q, 50);
+    q.stop = &text;
+    q.n_stop = 1;
+    q.include_stop = 1;
+    alone(&o, &q, &got);
+    ck_assert_uint_eq(got.text_len, text.len);
+    ck_assert_mem_eq(got.text, whole.text, text.len);
+    plim_engine *engine = create(&o);
+    plim_request *request;
+    plim_error err = PLIM_INIT(plim_error);
+    const int32_t beyond = 1 << 30;
+    q.stop_tokens = &beyond;
+    q.n_stop_tokens = 1;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_INVALID);
+    ck_assert_str_eq(err.param, "stop_tokens");
+    q.n_stop_tokens = PLIM_STOP_TOKENS_MAX + 1;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_INVALID);
+    q.stop_tokens = NULL;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_INVALID);
+    plim_engine_free(engine);
 }
 END_TEST
 
@@ -1074,6 +1141,7 @@ int main(void)
     tcase_add_loop_test(tc, choices_are_what_they_would_be_alone, 0, 3);
     tcase_add_test(tc, stop_strings_are_cut_off);
     tcase_add_test(tc, a_text_ends_before_half_a_character);
+    tcase_add_test(tc, stop_tokens_end_an_answer);
     tcase_add_test(tc, generation_ends_where_it_should);
     tcase_add_test(tc, bad_requests_are_refused_by_name);
     tcase_add_test(tc, the_queue_is_bounded);

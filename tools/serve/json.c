@@ -382,12 +382,17 @@ int plm_json_scan(const char *text, size_t len, plim_engine *engine, struct plm_
     return ok ? PLIM_OK : s.status;
 }
 
+bool plm_json_key_is(const struct plm_json_member *member, const char *name)
+{
+    return compare_keys(&(struct key){name, strlen(name)},
+                        &(struct key){member->key, member->key_len}) == 0;
+}
+
 const struct plm_json_value *plm_json_get(const struct plm_json_doc *doc, const char *name)
 {
-    struct key want = {name, strlen(name)};
     for (size_t i = 0; i < doc->n; i++) {
         const struct plm_json_member *m = &doc->members[i];
-        if (compare_keys(&want, &(struct key){m->key, m->key_len}) == 0)
+        if (plm_json_key_is(m, name))
             return m->value.type == PLM_JSON_NULL ? NULL : &m->value;
     }
     return NULL;

@@ -55,6 +55,8 @@ int plm_json_scan(const char *text, size_t len, plim_engine *engine, struct plm_
 
 // A member by name, or NULL when it is absent or null.
 const struct plm_json_value *plm_json_get(const struct plm_json_doc *doc, const char *name);
+// Whether that is a member's name, however it is spelled.
+bool plm_json_key_is(const struct plm_json_member *member, const char *name);
 const char *plm_json_type_name(enum plm_json_type type);
 
 bool plm_json_is_true(const struct plm_json_value *value);

@@ -59,14 +59,6 @@ static bool is_empty_array(const struct plm_json_value *v)
 
 bool plm_chat_json(const struct plm_json_doc *doc, struct plm_out *out, struct plm_api_error *error)
 {
-    // Templates run with the server's limits, not with those of whoever sends one.
-    if (plm_json_get(doc, "chat_template") != NULL) {
-        plm_api_error_invalid(error, "chat_template",
-                              "chat_template: the template is the server's (--chat-template); a "
-                              "request can not bring its own");
-        error->code = "unsupported";
-        return false;
-    }
     const struct plm_json_value *v = plm_json_get(doc, "messages");
     if (v == NULL) {
         plm_api_error_invalid(error, "messages", "messages is missing");
@@ -83,6 +75,9 @@ bool plm_chat_json(const struct plm_json_doc *doc, struct plm_out *out, struct p
     const struct plm_json_value *tools = plm_json_get(doc, "tools");
     if (tools != NULL && tools->type != PLM_JSON_ARRAY)
         return plm_openai_wrong_type(error, "tools", "an array", tools->type);
+    const struct plm_json_value *choice = plm_json_get(doc, "tool_choice");
+    if (choice != NULL && choice->type != PLM_JSON_STRING && choice->type != PLM_JSON_OBJECT)
+        return plm_openai_wrong_type(error, "tool_choice", "a string or an object", choice->type);
     bool with_tools = tools != NULL && !is_empty_array(tools) && !tool_choice_is_none(doc);
     if ((with_tools && !copy_member(doc, "tools", PLM_JSON_ARRAY, out, error)) ||
         !copy_member(doc, "add_generation_prompt", PLM_JSON_BOOL, out, error) ||

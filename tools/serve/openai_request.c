@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/serve/fields.h"
+
 bool plm_openai_wrong_type(struct plm_api_error *error, const char *name, const char *wanted,
                            enum plm_json_type got)
 {
@@ -55,6 +57,22 @@ static bool get_int(const struct plm_openai_parse_state *p, const char *name, in
     return true;
 }
 
+// How long an answer may be; -1 is no limit, as of -n, and 0 for the engine.
+static bool get_most(const struct plm_openai_parse_state *p, const char *name, int64_t *ret)
+{
+    int64_t n = *ret;
+    if (!get_int(p, name, -1, INT32_MAX, &n))
+        return false;
+    if (n == 0 && plm_json_get(p->doc, name) != NULL) {
+        plm_api_error_invalid(p->error, name,
+                              "%s must be an integer from 1 to %d, or -1 for no limit, not 0", name,
+                              INT32_MAX);
+        return false;
+    }
+    *ret = n < 0 ? 0 : n;
+    return true;
+}
+
 // ---- numbers that go straight into the options ----
 
 struct float_field {
@@ -100,9 +118,11 @@ static bool parse_counts(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
     int64_t n = 1, max_tokens = p->rules->default_max_tokens, min_tokens = 0, top_k = 0;
-    if (!get_int(p, "n", 1, PLIM_N_MAX, &n) ||
-        !get_int(p, "max_tokens", 1, INT32_MAX, &max_tokens) ||
-        !get_int(p, "max_completion_tokens", 1, INT32_MAX, &max_tokens) ||
+    // OpenAI's newer name is the last and counts before the others.
+    if (!get_int(p, "n", 1, PLIM_N_MAX, &n) || !get_most(p, "max_new_tokens", &max_tokens) ||
+        !get_most(p, "n_predict", &max_tokens) || !get_most(p, "max_tokens", &max_tokens) ||
+        !get_most(p, "max_completion_tokens", &max_tokens) ||
+        !get_int(p, "min_new_tokens", 0, INT32_MAX, &min_tokens) ||
         !get_int(p, "min_tokens", 0, INT32_MAX, &min_tokens) ||
         !get_int(p, "top_k", -1, INT32_MAX, &top_k))
         return false;
@@ -141,13 +161,16 @@ static bool parse_seed(const struct plm_openai_parse_state *p)
 static bool parse_switches(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
-    bool ignore_eos = false, cache_prompt = true, ignored = false;
+    bool ignore_eos = false, cache_prompt = true, include_stop = false, ignored = false;
     if (!get_bool(p, "stream", &p->ret->stream) || !get_bool(p, "ignore_eos", &ignore_eos) ||
-        !get_bool(p, "cache_prompt", &cache_prompt) || !get_bool(p, "echo", &p->ret->echo) ||
-        !get_bool(p, "parallel_tool_calls", &ignored))
+        !get_bool(p, "cache_prompt", &cache_prompt) ||
+        !get_bool(p, "no_stop_trim", &include_stop) ||
+        !get_bool(p, "include_stop_str_in_output", &include_stop) ||
+        !get_bool(p, "echo", &p->ret->echo) || !get_bool(p, "parallel_tool_calls", &ignored))
         return false;
     o->ignore_eos = ignore_eos;
     o->cache_prompt = cache_prompt;
+    o->include_stop = include_stop;
     return true;
 }
 
@@ -259,6 +282,45 @@ static bool parse_stop(const struct plm_openai_parse_state *p)
     return true;
 }
 
+static bool stop_tokens_from_tree(const struct plm_openai_parse_state *p, struct json_object *tree)
+{
+    plim_request_opts *o = &p->ret->opts;
+    if (!json_object_is_type(tree, json_type_array) ||
+        json_object_array_length(tree) > PLIM_STOP_TOKENS_MAX) {
+        plm_api_error_invalid(p->error, "stop_token_ids",
+                              "stop_token_ids must be an array of at most %d token ids",
+                              PLIM_STOP_TOKENS_MAX);
+        return false;
+    }
+    for (size_t i = 0; i < json_object_array_length(tree); i++) {
+        struct json_object *item = json_object_array_get_idx(tree, i);
+        const int64_t id = json_object_get_int64(item);
+        if (!json_object_is_type(item, json_type_int) || id < 0 || id >= p->rules->n_vocab) {
+            char param[40];
+            snprintf(param, sizeof(param), "stop_token_ids[%zu]", i);
+            plm_api_error_invalid(p->error, param, "%s is not a token id below %u", param,
+                                  p->rules->n_vocab);
+            return false;
+        }
+        p->ret->stop_tokens[o->n_stop_tokens++] = (int32_t)id;
+    }
+    o->stop_tokens = p->ret->stop_tokens;
+    return true;
+}
+
+static bool parse_stop_tokens(const struct plm_openai_parse_state *p)
+{
+    struct json_object *tree;
+    int64_t charged = 0;
+    if (!plm_openai_tree(p, "stop_token_ids", &tree, &charged))
+        return false;
+    if (tree == NULL)
+        return true;
+    bool ok = stop_tokens_from_tree(p, tree);
+    plm_json_release(tree, p->rules->engine, charged);
+    return ok;
+}
+
 static bool one_bias(const struct plm_openai_parse_state *p, const char *key,
                      struct json_object *value)
 {
@@ -326,6 +388,25 @@ static bool parse_bias(const struct plm_openai_parse_state *p)
     return ok;
 }
 
+// The members of a field that is an object, by the table.
+static bool judge_members(const struct plm_openai_parse_state *p, const char *name,
+                          const struct plm_json_value *v)
+{
+    struct plm_json_doc members;
+    char message[128];
+    // It was scanned as a part of the body: only memory, or too many members, can be the reason.
+    const int status =
+        plm_json_scan(v->ptr, v->len, p->rules->engine, &members, message, sizeof(message));
+    if (status == PLIM_ERR_NOMEM_HOST)
+        plm_api_error_host(p->error);
+    else if (status != PLIM_OK)
+        plm_api_error_invalid(p->error, name, "%s: %s", name, message);
+    if (status != PLIM_OK)
+        return false;
+    return plm_fields_judge(&members, p->ret->chat ? PLM_FIELDS_CHAT : PLM_FIELDS_TEXT, name,
+                            p->error);
+}
+
 static bool parse_stream_options(const struct plm_openai_parse_state *p)
 {
     const struct plm_json_value *v = plm_json_get(p->doc, "stream_options");
@@ -337,6 +418,8 @@ static bool parse_stream_options(const struct plm_openai_parse_state *p)
         plm_api_error_invalid(p->error, "stream_options", "stream_options needs stream to be true");
         return false;
     }
+    if (!judge_members(p, "stream_options", v))
+        return false;
     struct json_object *tree, *usage = NULL;
     int64_t charged = 0;
     if (!plm_openai_tree(p, "stream_options", &tree, &charged))
@@ -378,7 +461,7 @@ static bool parse_response_format(const struct plm_openai_parse_state *p)
     bool known = strcmp(name, "json_object") == 0 || strcmp(name, "json_schema") == 0;
     plm_json_release(tree, p->rules->engine, charged);
     if (text)
-        return true;
+        return judge_members(p, "response_format", v);
     if (known)
         return plm_openai_cannot(p, "response_format", "constrained output");
     plm_api_error_invalid(p->error, "response_format.type",
@@ -405,39 +488,36 @@ static bool parse_tool_choice(const struct plm_openai_parse_state *p)
     return false;
 }
 
-// Fields that change the output and that nothing here implements: silence would be a lie.
-static bool refuse_unsupported(const struct plm_openai_parse_state *p)
+static bool parse_modalities(const struct plm_openai_parse_state *p)
 {
-    static const char *const fields[] = {
-        "audio",           "function_call",      "functions",   "grammar",
-        "guided_choice",   "guided_grammar",     "guided_json", "guided_regex",
-        "json_schema",     "prompt_logprobs",    "suffix",      "structured_outputs",
-        "use_beam_search", "web_search_options",
-    };
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        const struct plm_json_value *v = plm_json_get(p->doc, fields[i]);
-        bool harmless =
-            v == NULL || (v->type == PLM_JSON_BOOL && !plm_json_is_true(v)) ||
-            (v->type == PLM_JSON_STRING && v->len == 2) ||
-            (v->type == PLM_JSON_STRING && v->len == 6 && memcmp(v->ptr, "\"none\"", 6) == 0);
-        if (!harmless)
-            return plm_openai_cannot(p, fields[i], "this field");
-    }
-    const struct plm_json_value *modalities = plm_json_get(p->doc, "modalities");
-    if (modalities != NULL && memmem(modalities->ptr, modalities->len, "audio", 5) != NULL)
-        return plm_openai_cannot(p, "modalities", "audio output");
-    int64_t best_of = p->ret->opts.n;
-    if (!get_int(p, "best_of", 1, PLIM_N_MAX, &best_of))
+    const struct plm_json_value *v = plm_json_get(p->doc, "modalities");
+    if (v == NULL || !p->ret->chat)
+        return true;
+    if (v->type != PLM_JSON_ARRAY)
+        return plm_openai_wrong_type(p->error, "modalities", "an array", v->type);
+    struct json_object *tree;
+    int64_t charged = 0;
+    if (!plm_openai_tree(p, "modalities", &tree, &charged))
         return false;
-    return best_of == p->ret->opts.n || plm_openai_cannot(p, "best_of", "a value other than n");
+    bool text = true;
+    for (size_t i = 0; text && i < json_object_array_length(tree); i++) {
+        struct json_object *item = json_object_array_get_idx(tree, i);
+        text = json_object_is_type(item, json_type_string) &&
+               strcmp(json_object_get_string(item), "text") == 0;
+    }
+    plm_json_release(tree, p->rules->engine, charged);
+    return text || plm_openai_cannot(p, "modalities", "anything but text");
 }
 
 static bool parse_all(const struct plm_openai_parse_state *p)
 {
-    return plm_openai_model(p) && parse_floats(p) && parse_counts(p) && parse_seed(p) &&
-           parse_switches(p) && parse_logprobs(p) && parse_stream_options(p) &&
-           parse_response_format(p) && parse_tool_choice(p) && refuse_unsupported(p) &&
-           parse_stop(p) && parse_bias(p) && plm_openai_salt(p) &&
+    return plm_openai_model(p) &&
+           plm_fields_judge(p->doc, p->ret->chat ? PLM_FIELDS_CHAT : PLM_FIELDS_TEXT, NULL,
+                            p->error) &&
+           parse_floats(p) && parse_counts(p) && parse_seed(p) && parse_switches(p) &&
+           parse_logprobs(p) && parse_stream_options(p) && parse_response_format(p) &&
+           parse_tool_choice(p) && parse_modalities(p) && parse_stop(p) && parse_stop_tokens(p) &&
+           parse_bias(p) && plm_openai_salt(p) &&
            (p->ret->chat ? plm_openai_chat(p) : plm_openai_prompt(p));
 }
 
@@ -453,11 +533,9 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
     if (parse_all(&p)) {
         if (!ret->echo)
             return true;
-        if (!chat && ret->opts.logprobs == 0)
+        if (ret->opts.logprobs == 0)
             return true;
-        plm_api_error_invalid(error, "echo",
-                              chat ? "echo is a field of /v1/completions"
-                                   : "echo together with logprobs is not supported");
+        plm_api_error_invalid(error, "echo", "echo together with logprobs is not supported");
     }
     plm_openai_finish(ret);
     return false;

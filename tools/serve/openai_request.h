@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of /v1/chat/completions and /v1/completions, judged field by field and turned into
-// options of the engine. Unknown fields are ignored; a known field with a wrong type or value, or
-// one that cannot be honoured, is refused by name.
+// options of the engine. What a field means stands in fields.def; one with a wrong type or value,
+// or one that cannot be honoured, is refused by name.
 #ifndef PLM_SERVE_OPENAI_REQUEST_H
 #define PLM_SERVE_OPENAI_REQUEST_H
 
@@ -39,6 +39,7 @@ struct plm_openai_request {
     struct plm_out text; // chat JSON, or the prompt
     struct plm_out stop_text;
     plim_text stop[PLIM_STOP_MAX];
+    int32_t stop_tokens[PLIM_STOP_TOKENS_MAX];
     int32_t *tokens;
     size_t charged; // for tokens and bias
     plim_logit_bias *bias;

@@ -15,6 +15,7 @@
 
 #include "tools/cmd.h"
 #include "tools/files.h"
+#include "tools/serve/fields.h"
 #include "tools/serve/listen.h"
 #include "tools/serve/server.h"
 #include "tools/term.h"
@@ -537,6 +538,12 @@ static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char *
     return plm_opts_parse(&cmd, argc, argv, NULL, NULL);
 }
 
+static void on_ignored(const char *name, bool known)
+{
+    fprintf(stderr, "plimsoll serve: the field \"%s\" is %signored\n", name,
+            known ? "" : "not known and is ");
+}
+
 int plim_cmd_serve(int argc, char **argv)
 {
     static struct loop l; // large, and there is one
@@ -560,6 +567,7 @@ int plim_cmd_serve(int argc, char **argv)
     }
     srv->started_s = (int64_t)time(NULL);
     l.exit_status = 0;
+    plm_fields_on_ignored(on_ignored);
     if (start_io(&l) && start_load(&l))
         run(&l);
     else

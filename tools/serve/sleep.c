@@ -3,6 +3,7 @@
 // worker, since both wait.
 #include <inttypes.h>
 
+#include "tools/serve/fields.h"
 #include "tools/serve/server.h"
 
 #define TIMEOUT_MS 30000 // that running requests get, as at a shutdown
@@ -76,6 +77,8 @@ static void change(struct plm_call *call, const struct plm_json_doc *doc, bool s
     plim_metrics before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
     plim_error error = PLIM_INIT(plim_error);
     int64_t timeout_ms = 0;
+    if (!plm_fields_judge(doc, sleep ? PLM_FIELDS_SLEEP : PLM_FIELDS_WAKE, NULL, &call->error))
+        return;
     if (sleep && !read_timeout(call, doc, &timeout_ms))
         return;
     // A wake may come while a sleep still waits for running requests: that takes it back.

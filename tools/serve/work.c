@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/serve/fields.h"
 #include "tools/serve/server.h"
 
 static void engine_error(struct plm_call *call, int status, const plim_error *error)
@@ -188,6 +189,8 @@ static void tokens_json(struct plm_call *call, const int32_t *ids, size_t n, boo
 
 void plm_work_tokenize(struct plm_call *call, const struct plm_json_doc *doc)
 {
+    if (!plm_fields_judge(doc, PLM_FIELDS_TOKENIZE, NULL, &call->error))
+        return;
     // llama-server says content and adds nothing by default, vLLM says prompt and does.
     const struct plm_json_value *v = plm_json_get(doc, "content");
     const char *name = v != NULL || plm_json_get(doc, "prompt") == NULL ? "content" : "prompt";
@@ -275,6 +278,8 @@ static void detokenize(struct plm_call *call, struct json_object *list)
 
 void plm_work_detokenize(struct plm_call *call, const struct plm_json_doc *doc)
 {
+    if (!plm_fields_judge(doc, PLM_FIELDS_DETOKENIZE, NULL, &call->error))
+        return;
     const struct plm_json_value *v = plm_json_get(doc, "tokens");
     if (v == NULL || v->type != PLM_JSON_ARRAY) {
         plm_api_error_invalid(&call->error, "tokens", "tokens must be an array of token ids");
@@ -292,6 +297,8 @@ void plm_work_detokenize(struct plm_call *call, const struct plm_json_doc *doc)
 void plm_work_apply_template(struct plm_call *call, const struct plm_json_doc *doc)
 {
     struct plm_out chat, text;
+    if (!plm_fields_judge(doc, PLM_FIELDS_TEMPLATE, NULL, &call->error))
+        return;
     plm_out_init(&chat, call->srv->engine);
     plm_out_init(&text, call->srv->engine);
     if (plm_chat_json(doc, &chat, &call->error)) {
