@@ -88,12 +88,13 @@ enum plim_status {
     PLIM_ERR_SEALED = -12,       /* an allocation after the plan was sealed (a defect) */
     PLIM_ERR_QUEUE_FULL = -13,   /* the bounded queue is full */
     PLIM_ERR_CONTEXT = -14,      /* prompt plus output beyond the context */
-    PLIM_ERR_CANCELLED = -15,    /* plim_request_cancel(), plim_engine_sleep_cancel() */
+    PLIM_ERR_CANCELLED = -15,    /* plim_..._cancel(), or a start that progress stopped */
     PLIM_ERR_TIMEOUT = -16,      /* nothing happened in time */
     PLIM_ERR_LIMIT = -17,        /* a limit on foreign input, or the caller's buffer is small */
     PLIM_ERR_CLOSED = -18,       /* draining or closed */
     PLIM_ERR_NUMERIC = -19,      /* NaN or infinite logits; this request only */
-    PLIM_ERR_INTERNAL = -20      /* a defect of ours */
+    PLIM_ERR_INTERNAL = -20,     /* a defect of ours */
+    PLIM_ERR_BUSY = -21          /* plim_engine_free(): requests are still held */
 };
 
 /* An initialiser: plim_event event = PLIM_INIT(plim_event); its struct_size, all else zero. */
@@ -192,7 +193,9 @@ typedef struct plim_engine_opts {
     uint32_t prefill_chunk;      /* rows of one prompt per step; 0: batch_max_tokens (default) */
     void (*log)(void *ctx, int level, const char *line); /* NULL: silent (default) */
     void *log_ctx;
-    void (*progress)(void *ctx, const plim_progress *progress); /* NULL (default) */
+    /* Returns whether to go on: false stops the start, which frees all it took and ends with
+     * CANCELLED. NULL (default). */
+    bool (*progress)(void *ctx, const plim_progress *progress);
     void *progress_ctx;
     /* For tests: the plain C kernels, float activations and a float32 KV cache, which together
      * meet the strict tolerance; slow. */
@@ -238,11 +241,12 @@ PLIM_API void plim_engine_opts_init_sized(plim_engine_opts *opts, size_t opts_by
 /* Loads the model, stresses it, sizes and proves the KV cache, seals. Blocks until READY; *ret is
  * the caller's then. On failure nothing is left behind and err names what to change (each suggested
  * value was re-planned). The options and their strings are not needed afterwards. Results: INVALID,
- * NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, TOO_LARGE, LOST. */
+ * NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, TOO_LARGE, LOST, CANCELLED. */
 PLIM_API int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err);
-/* Cancels what runs, stops the thread, frees all. Every request must have been freed. NULL is
- * allowed. */
-PLIM_API void plim_engine_free(plim_engine *engine);
+/* Stops the thread, ends what runs unheard, frees all. BUSY where a request was not freed: nothing
+ * has happened then, and the engine goes on; free the requests and call it again. No other call may
+ * be under way. NULL is allowed. OK, BUSY. */
+PLIM_API int plim_engine_free(plim_engine *engine);
 /* Refuses new requests from now (CLOSED) and waits until none runs or timeout_ms passed (TIMEOUT;
  * what still runs goes on). -1: no limit. May be called again. */
 PLIM_API int plim_engine_drain(plim_engine *engine, int64_t timeout_ms);

@@ -155,18 +155,17 @@ static json_object *memory_json(const struct plm_bench *bench)
 
 // How long the start took.
 struct start {
-    void (*progress)(void *ctx, const plim_progress *progress); // whom else to tell
+    bool (*progress)(void *ctx, const plim_progress *progress); // whom else to tell
     void *progress_ctx;
     double begin_s, loaded_s, ready_s;
 };
 
-static void note_progress(void *ctx, const plim_progress *progress)
+static bool note_progress(void *ctx, const plim_progress *progress)
 {
     struct start *start = ctx;
     if (strcmp(progress->stage, "load") == 0)
         start->loaded_s = plm_term_now_s();
-    if (start->progress != NULL)
-        start->progress(start->progress_ctx, progress);
+    return start->progress == NULL || start->progress(start->progress_ctx, progress);
 }
 
 static void print_json(const struct plm_bench *bench, const plim_engine_opts *opts,

@@ -98,7 +98,7 @@ static void begin_stage(const char *stage, double now)
     state.running = true;
 }
 
-void plm_term_progress(void *ctx, const plim_progress *progress)
+bool plm_term_progress(void *ctx, const plim_progress *progress)
 {
     (void)ctx;
     double now = plm_term_now_s();
@@ -121,6 +121,7 @@ void plm_term_progress(void *ctx, const plim_progress *progress)
         plain_line(now);
     }
     pthread_mutex_unlock(&mutex);
+    return true;
 }
 
 void plm_term_log(void *ctx, int level, const char *line)

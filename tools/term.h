@@ -13,7 +13,7 @@
 
 // For plim_engine_opts.log and .progress; ctx is unused.
 void plm_term_log(void *ctx, int level, const char *line);
-void plm_term_progress(void *ctx, const plim_progress *progress);
+bool plm_term_progress(void *ctx, const plim_progress *progress);
 // Sets both in opts. Not verbose, for commands whose result is what people wait for: warnings and
 // errors only, and plain lines only for stages that last.
 void plm_term_attach(plim_engine_opts *opts, bool verbose);

@@ -43,6 +43,7 @@ const char *plm_strstatus(int status)
     case PLM_ERR_CLOSED: return "closed";
     case PLM_ERR_NUMERIC: return "the model gave NaN or infinite values";
     case PLM_ERR_INTERNAL: return "internal error";
+    case PLM_ERR_BUSY: return "busy";
     }
     return "unknown status";
 }

@@ -30,6 +30,7 @@ enum plm_status {
     PLM_ERR_CLOSED = -18,       // the engine is draining or closed
     PLM_ERR_NUMERIC = -19,      // the model produced NaN or infinite logits
     PLM_ERR_INTERNAL = -20,     // a broken invariant of ours
+    PLM_ERR_BUSY = -21,         // the caller still holds what depends on it
 };
 
 #define PLM_ERROR_MSG_BYTES 512 // long enough for one name, one offset and one sentence

@@ -313,6 +313,9 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
     if (r != PLM_OK)
         return r;
     r = build(core, err);
+    // A stage that was stopped may say that it failed.
+    if (core->stopped)
+        r = plm_core_stopped(err);
     if (r != PLM_OK) {
         plm_core_destroy(core);
         return r;

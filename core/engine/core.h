@@ -140,6 +140,7 @@ struct plm_core {
     struct plm_arena *workspace;
     struct plm_arena *ballast;
     bool keeps_ballast; // also while it serves
+    bool stopped;       // by opts.progress: the start goes no further
     bool serving;       // READY was reached
     uint64_t resubmits; // lists that were submitted twice
     uint64_t workspace_addr;
@@ -179,9 +180,10 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
 int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
-// Tells opts.progress.
-void plm_core_progress(const struct plm_core *core, const char *stage, uint64_t done,
-                       uint64_t total);
+// Tells opts.progress. False: it has stopped the start; what is under way ends with CANCELLED,
+// which plm_core_stopped says.
+bool plm_core_progress(struct plm_core *core, const char *stage, uint64_t done, uint64_t total);
+int plm_core_stopped(struct plm_error *err);
 // Opens the device that the options name.
 int plm_core_open_device(struct plm_core *core, struct plm_error *err);
 // Takes the arena of the weights and fills it from the file; every kernel has run once then.

@@ -64,8 +64,10 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
     request->status = status;
     if (error != NULL)
         request->error = *error;
-    else if (status != PLIM_OK) // every failure says why
-        plm_error_set(&request->error, status, NULL, "the request ended: %s",
+    else if (status == PLIM_ERR_CANCELLED) // every failure says why
+        plm_error_set(&request->error, status, NULL, "the request was cancelled by its caller");
+    else if (status != PLIM_OK)
+        plm_error_set(&request->error, status, NULL, "the request failed: %s",
                       plm_strstatus(status));
     request->queue_s = plm_seconds(request->submit_ns, request->began ? request->admitted_ns : now);
     request->prefill_s = plm_seconds(request->admitted_ns, request->first_ns);

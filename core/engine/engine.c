@@ -247,8 +247,10 @@ int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opt
         return plm_error_out(err, r, &why);
     }
     const plim_progress ready = {.stage = "ready", .done = 1, .total = 1};
-    if (opts->progress != NULL)
-        opts->progress(opts->progress_ctx, &ready);
+    if (opts->progress != NULL && !opts->progress(opts->progress_ctx, &ready)) {
+        engine_stop(engine);
+        return plm_error_out(err, plm_core_stopped(&why), &why);
+    }
     *ret = engine;
     return PLIM_OK;
 }
@@ -325,10 +327,14 @@ int64_t plm_engine_destroy(struct plim_engine *engine)
     return plm_host_destroy(host);
 }
 
-void plim_engine_free(plim_engine *engine)
+int plim_engine_free(plim_engine *engine)
 {
-    if (engine != NULL)
-        plm_engine_destroy(engine);
+    if (engine == NULL)
+        return PLIM_OK;
+    if (atomic_load(&engine->handles) > 0)
+        return PLIM_ERR_BUSY;
+    plm_engine_destroy(engine);
+    return PLIM_OK;
 }
 
 // ---- drain ----

@@ -298,6 +298,7 @@ struct plim_engine {
     bool streak_asks; // for plm_door_relook()
     struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
+    _Atomic uint32_t handles;     // requests that their callers have not freed
     _Atomic uint64_t trimmed;     // host bytes freed before the last trim
 
     pthread_mutex_t ready_lock;

@@ -43,18 +43,22 @@ int plm_core_open_device(struct plm_core *core, struct plm_error *err)
                                                          : plm_gguf_check_data(core->gguf, err);
 }
 
-void plm_core_progress(const struct plm_core *core, const char *stage, uint64_t done,
-                       uint64_t total)
+bool plm_core_progress(struct plm_core *core, const char *stage, uint64_t done, uint64_t total)
 {
     const plim_progress p = {.stage = stage, .done = done, .total = total};
-    if (core->opts.progress != NULL)
-        core->opts.progress(core->opts.progress_ctx, &p);
+    if (core->opts.progress != NULL && !core->stopped)
+        core->stopped = !core->opts.progress(core->opts.progress_ctx, &p);
+    return !core->stopped;
+}
+
+int plm_core_stopped(struct plm_error *err)
+{
+    return plm_fail(err, PLM_ERR_CANCELLED, "the start was stopped by the progress callback");
 }
 
 static bool report_load(void *ctx, uint64_t done, uint64_t total)
 {
-    plm_core_progress(ctx, "load", done, total);
-    return true;
+    return plm_core_progress(ctx, "load", done, total);
 }
 
 // What is neither free nor ours; -1 where no reading says so, or where the process's own use does.
@@ -79,11 +83,13 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
         return r;
     struct plm_kernel_needs needs;
     plm_model_needs(core->model, &needs);
-    plm_core_progress(core, "kernels", 0, 1); // a driver may compile for minutes
+    if (!plm_core_progress(core, "kernels", 0, 1)) // a driver may compile for minutes
+        return plm_core_stopped(err);
     r = plm_device_warm_up(core->device, &needs, err);
     if (r != PLM_OK)
         return r;
-    plm_core_progress(core, "kernels", 1, 1);
+    if (!plm_core_progress(core, "kernels", 1, 1))
+        return plm_core_stopped(err);
     const int64_t after = unexplained(core);
     core->driver_calls = before >= 0 && after > before ? after - before : 0;
     return PLM_OK;

@@ -409,6 +409,7 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
     request->admit = ask;
     request->expected_tokens = result.expected_tokens;
     request->ring_id = record(engine, &ask, request->params.seed, PLIM_OK);
+    atomic_fetch_add(&engine->handles, 1);
     *ret = request; // before the engine can deliver events to a reader
     enqueue(engine, request);
     return PLIM_OK;
@@ -485,7 +486,9 @@ void plim_request_free(plim_request *request)
 {
     if (request == NULL)
         return;
+    struct plim_engine *engine = request->engine;
     plim_request_cancel(request);
     plm_ready_remove(request);
     plm_request_unref(request);
+    atomic_fetch_sub(&engine->handles, 1); // the last touch: the engine may be freed now
 }

@@ -43,6 +43,8 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
 {
     struct plm_core *core = ctx;
     struct plm_forward_out out = {0};
+    if (core->stopped)
+        return plm_core_stopped(err);
     enter(core, step_phase(step->kind));
     int r = plm_core_dummy_step(core, step,
                                 step->flags & PLM_STRESS_FEW_LAYERS ? PLM_FORWARD_FEW_LAYERS : 0,
@@ -78,7 +80,10 @@ static int kv_resize(void *ctx, uint32_t blocks, uint32_t *ret_blocks, int64_t *
     struct plm_core *core = ctx;
     struct plm_kv_pool_stats pool;
     uint64_t failed = 0;
-    int r = plm_kv_pool_resize(core->pool, blocks, &failed);
+    plm_kv_pool_read(core->pool, &pool);
+    // What is stopped takes no more, but still gives back.
+    int r = core->stopped && blocks > pool.total ? PLM_ERR_CANCELLED
+                                                 : plm_kv_pool_resize(core->pool, blocks, &failed);
     plm_kv_pool_read(core->pool, &pool);
     *ret_blocks = pool.total;
     *ret_failed_bytes = (int64_t)failed;
@@ -111,6 +116,8 @@ static int kv_verify(void *ctx, struct plm_error *err)
     struct plm_core *core = ctx;
     struct plm_kv_pool_stats pool;
     uint32_t first, blocks;
+    if (core->stopped)
+        return plm_core_stopped(err);
     plm_core_phase(core, PLM_PHASE_VALIDATE);
     plm_kv_pool_read(core->pool, &pool);
     for (uint32_t i = 0; plm_kv_pool_slab(core->pool, i, &first, &blocks); i++) {
@@ -166,7 +173,9 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
     struct plm_core *core = ctx;
     struct plm_shape shape = plm_caps_shape(caps);
     int64_t bytes = plm_cost(plm_model_cost_table(core->model), &shape);
-    int r = PLM_OK;
+    int r = core->stopped ? PLM_ERR_CANCELLED : PLM_OK;
+    if (r != PLM_OK)
+        return r;
     if (core->workspace != NULL) {
         plm_arena_destroy(core->workspace);
         core->workspace = NULL;

@@ -13,7 +13,7 @@
 #include "core/plimsoll.h"
 
 #define SOAK_FINISHES (PLIM_FINISH_ERROR + 1)
-#define SOAK_STATUSES 21 // -status of plim_status, PLIM_OK at 0
+#define SOAK_STATUSES 22 // -status of plim_status, PLIM_OK at 0
 #define SOAK_PROBES   6  // requests that must give the same tokens all the time
 #define SOAK_CLIENTS  6
 

@@ -293,10 +293,10 @@ int plim_engine_create(const plim_engine_opts *o, plim_engine **ret, plim_error 
     return PLIM_OK;
 }
 
-void plim_engine_free(plim_engine *e)
+int plim_engine_free(plim_engine *e)
 {
     if (e == NULL)
-        return;
+        return PLIM_OK;
     pthread_mutex_lock(&e->mutex);
     e->stop = true;
     pthread_cond_broadcast(&e->cond);
@@ -310,6 +310,7 @@ void plim_engine_free(plim_engine *e)
     }
     close(e->fd);
     free(e);
+    return PLIM_OK;
 }
 
 int plim_engine_drain(plim_engine *e, int64_t timeout_ms)

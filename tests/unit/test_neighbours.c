@@ -703,11 +703,12 @@ struct taker {
     uint64_t bytes;
 };
 
-static void take_at_validate(void *ctx, const plim_progress *p)
+static bool take_at_validate(void *ctx, const plim_progress *p)
 {
     struct taker *t = ctx;
     if (strcmp(p->stage, "resize") == 0 && p->done == 1)
         t->rig->world.driver_bytes += t->bytes;
+    return true;
 }
 
 START_TEST(what_the_ledger_does_not_know_fails_the_start)

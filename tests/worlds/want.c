@@ -176,7 +176,7 @@ static const char *const status_names[] = {
     "OK",         "INVALID",     "FORMAT",    "UNSUPPORTED",   "NOT_FOUND", "IO",
     "NOMEM_HOST", "NOMEM_NEVER", "NOMEM_NOW", "OUT_OF_DEVICE", "TOO_LARGE", "LOST",
     "SEALED",     "QUEUE_FULL",  "CONTEXT",   "CANCELLED",     "TIMEOUT",   "LIMIT",
-    "CLOSED",     "NUMERIC",     "INTERNAL",
+    "CLOSED",     "NUMERIC",     "INTERNAL",  "BUSY",
 };
 
 struct value {
