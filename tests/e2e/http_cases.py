@@ -3,6 +3,7 @@
 connection and descriptor limits, start and end. Runs on the pretended engine."""
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -12,7 +13,8 @@ import tempfile
 import time
 
 import harness
-from harness import Server, case, check, main, parallel, read_head, Reader, same, wait_until
+from harness import (Server, case, check, main, parallel, read_head, read_response, Reader, same,
+                     wait_until)
 
 CHAT = b'{"messages":[{"role":"user","content":"hi"}]}'
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
@@ -55,7 +57,22 @@ TRAPS = [
     ("field_of_64_kib", GET + b"Host: localhost\r\nX-A: " + b"b" * 65536 + b"\r\n\r\n", (400, 431, 413, 414), None),
     ("target_of_64_kib", b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", (400, 413, 414, 431), None),
     ("name_with_bracket", GET + b"Host: localhost\r\nX(A): b\r\n\r\n", 400, "field name"),
-    ("version_2", b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", (400, 505), None),
+    ("version_2", b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", 505, None),
+    ("folded_encoding", post(b"Host: localhost\r\n" + length() + b"Transfer-Encoding:\r\n chunked\r\n"), 400, "folded"),
+    ("bare_line_feed", b"GET /health HTTP/1.1\nHost: localhost\n\n", 400, None),
+    ("bare_line_feed_in_fields", GET + b"Host: localhost\nX: b\r\n\r\n", 400, "line feed"),
+    ("bare_line_feed_in_chunks", post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"2\n{}\r\n0\r\n\r\n"),
+     400, "chunk"),
+    ("chunk_without_its_end", post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"2\r\n{}zz0\r\n\r\n"), 400, None),
+    ("nul_in_a_value", GET + b"Host: localhost\r\nX: a\0b\r\n\r\n", 400, "control"),
+    ("two_authorizations", GET + b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400,
+     "Authorization"),
+    ("unknown_expectation", post(b"Host: localhost\r\nExpect: tea\r\n" + length()), 417, "100-continue"),
+    ("escaped_slash", b"GET /v1%2Fmodels HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "slash"),
+    ("escaped_nul", b"GET /health%00 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, None),
+    ("another_host_in_the_target", b"GET http://b/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "another host"),
+    ("length_in_a_trailer", post(b"Host: localhost\r\nTransfer-Encoding: chunked\r\n", b"0\r\nContent-Length: 9\r\n\r\n"),
+     400, "trailer"),
 ]
 
 
@@ -63,7 +80,7 @@ TRAPS = [
 def traps_are_refused_and_the_connection_ends():
     with Server() as server:
         for name, data, status, word in TRAPS:
-            responses = server.raw(data + SMUGGLED, timeout=3)
+            responses = server.raw(data + SMUGGLED + SMUGGLED, timeout=3)
             want = status if isinstance(status, tuple) else (status,)
             check(len(responses) == 1, f"{name}: {len(responses)} responses: {responses}")
             got, headers, body = responses[0]
@@ -74,7 +91,7 @@ def traps_are_refused_and_the_connection_ends():
         same(server.get("/health"), (200, {"status": "ok"}))
 
 
-# Malformed in ways that the library under us judges: no second answer, and the server lives.
+# No request at all: no second answer, and the server lives.
 GARBAGE = [
     b"\x00" * 100,
     b"GET\r\n\r\n",
@@ -244,6 +261,103 @@ def large_bodies_stay_within_the_host_budget():
 
 
 @case
+def bodies_without_end_leave_a_running_request_what_it_needs():
+    """Each takes what it can of the largest body; the stream's own events must find room beside them."""
+    with Server("--host-limit", "64MiB") as server:
+        limit = server.memory()["host"]["limit_bytes"]
+        stream = server.stream("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "@tokens=400 @delay=5"}], "stream": True, "logprobs": True,
+            "top_logprobs": 20})
+        same(stream.head(), 200)
+        part, told, held = b" " * (1 << 20), 0, []
+        for _ in range(43):
+            s = server.connect()
+            s.sendall(post(b"Host: localhost\r\nContent-Length: 8388608\r\n", b""))
+            held.append(s)
+            for _ in range(7):
+                try:
+                    s.sendall(part)
+                except OSError:
+                    break
+        for s in held:
+            if select.select([s], [], [], 0.05)[0]:
+                status, headers = read_head(Reader(s))
+                same((status, headers["connection"]), (503, "close"))
+                check(int(headers["retry-after"]) >= 1, headers)
+                told += 1
+        host = server.memory()["host"]
+        print(f"      43 bodies without end: {told} were told; {host['peak_bytes'] >> 20} of {limit >> 20} MiB at most")
+        check(told >= 43 - 6, f"{told} were told")
+        check(host["peak_bytes"] <= limit * 5 // 8, host)
+        same(server.chat("@tokens=2")[0], 200)  # what is small finds room as well
+        text, finish = stream.text()
+        same((len(text), finish), (400, "stop"))
+        for s in held:
+            s.close()
+        wait_until(lambda: server.memory()["host"]["used_bytes"] == 0, "all is given back")
+
+
+@case
+def a_slow_body_is_answered_and_cut():
+    with Server("--timeout", "1") as server:
+        silent, dribbles = server.connect(), server.connect()
+        for s in silent, dribbles:
+            s.sendall(post(b"Host: localhost\r\nContent-Length: 100000\r\n", b"{"))
+        start = time.monotonic()
+        while not select.select([dribbles], [], [], 0.2)[0]:
+            dribbles.sendall(b" ")  # each byte renews no more than the pause
+            check(time.monotonic() - start < 6, "a dribbled body is not cut")
+        for s in dribbles, silent:
+            status, headers = read_head(Reader(s))
+            same((status, headers["connection"]), (408, "close"))
+
+
+@case
+def a_client_that_takes_its_answer_byte_by_byte_is_cut():
+    """What the kernel holds for it goes, too. That no pause is too long does not help it: test_http.c."""
+    body = json.dumps({"prompt": "@tokens=4000 @big", "max_tokens": 4000, "stream": True}).encode()
+    with Server("--timeout", "2") as server, socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(("127.0.0.1", server.port))
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+                  length(body) + b"\r\n" + body)
+        start, taken = time.monotonic(), 0
+        try:
+            while data := s.recv(60):
+                taken += len(data)
+                check(time.monotonic() - start < 20, "the slow reader still holds its answer")
+                time.sleep(0.1)
+            check(False, f"the answer ended after {taken} bytes as if it were whole")
+        except ConnectionResetError:
+            pass
+        print(f"      {taken} bytes of 4 MB were taken")
+        wait_until(lambda: server.memory()["host"]["used_bytes"] == 0, "all is given back")
+
+
+@case
+def the_method_in_the_log_is_one_word():
+    with Server("-v") as server:
+        for data in b"GET\x1b[31m /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"BREW /health HTTP/1.1\r\nHost: localhost\r\n\r\n":
+            server.raw(data, timeout=2)
+        wait_until(lambda: "BREW /health 405" in server.text() and "- - 400" in server.text(), "both are logged")
+        check("\x1b" not in server.text(), server.text())
+
+
+@case
+def a_body_may_wait_to_be_let_in():
+    with Server() as server:
+        with server.connect() as s:
+            s.sendall(post(b"Host: localhost\r\nExpect: 100-continue\r\n" + length(), b""))
+            reader = Reader(s)
+            same(read_head(reader)[0], 100)
+            s.sendall(CHAT)
+            same(read_response(reader)[0], 200)
+            # What is refused is not let in.
+            s.sendall(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n" + length() + b"\r\n")
+            same(read_response(reader)[0], 404)
+
+
+@case
 def slow_headers_do_not_stop_others_and_are_cut():
     with Server("--timeout", "2") as server:
         slow = [server.connect() for _ in range(64)]
@@ -288,7 +402,7 @@ def at_the_descriptor_limit_new_clients_are_told():
         for s in open_ones:
             s.settimeout(2)
             try:
-                s.sendall(GET + b"Host: localhost\r\n\r\n")
+                s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 status, headers = read_head(Reader(s))
             except (OSError, EOFError):
                 continue
@@ -306,15 +420,84 @@ def at_the_descriptor_limit_new_clients_are_told():
 @case
 def more_connections_than_allowed_are_told():
     with Server("--max-connections", "4") as server:
-        held = [server.connect() for _ in range(4)]
+        held = [server.stream("/v1/completions", {"prompt": "@hold", "stream": True}) for _ in range(4)]
         for s in held:
-            s.sendall(GET + b"Host: localhost\r\n\r\n")
-            same(read_head(Reader(s))[0], 200)
-        status, headers, body = server.request("GET", "/health")
+            same(s.head(), 200)
+        status, headers, body = server.request("GET", "/v1/models")
         same((status, json.loads(body)["error"]["code"]), (503, "too_many_connections"))
+        same((headers["retry-after"], headers["connection"]), ("1", "close"))
+        # Probes have places of their own.
+        for path in "/health", "/livez", "/readyz":
+            status, headers, body = server.request("GET", path)
+            same((status, headers["connection"]), (200, "close"))
         for s in held:
             s.close()
-        wait_until(lambda: server.request("GET", "/health")[0] == 200, "room again")
+        wait_until(lambda: server.request("GET", "/v1/models")[0] == 200, "room again")
+
+
+@case
+def an_idle_connection_gives_its_place_to_a_newcomer():
+    with Server("--max-connections", "4") as server:
+        held = []
+        for _ in range(4):
+            held.append(server.connect())
+            held[-1].sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            same(read_response(Reader(held[-1]))[0], 200)
+        same(server.request("GET", "/v1/models")[0], 200)
+        same(held[0].recv(1), b"")  # the one that was idle for longest
+        held[1].sendall(GET + b"Host: localhost\r\n\r\n")
+        same(read_head(Reader(held[1]))[0], 200)
+
+
+@case
+def a_peer_has_a_limit_of_unfinished_requests():
+    head, body = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: ", post(b"Host: localhost\r\nContent-Length: 9\r\n", b"{")
+    with Server("--max-connections", "8", "--max-connections-per-peer", "3") as server:
+        # One that is kept alive counts from the first byte of its next request.
+        kept = server.connect()
+        kept.sendall(GET + b"Host: localhost\r\n\r\n")
+        same(read_response(Reader(kept))[0], 200)
+        held = [server.connect() for _ in range(3)]
+        for s, data in zip(held, (head, body, body)):
+            s.sendall(data)
+        wait_until(lambda: server.request("GET", "/v1/models")[0] == 503, "the peer is full")
+        same(server.get("/health")[0], 200)
+        kept.sendall(head)
+        same(read_response(Reader(kept))[0], 503)
+        # Another peer has room, and so has this one when a request is complete.
+        other = socket.create_connection(("127.0.0.1", server.port), 10, source_address=("127.0.0.2", 0))
+        other.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        same(read_head(Reader(other))[0], 200)
+        held[0].sendall(b"y\r\n\r\n")
+        same(read_head(Reader(held[0]))[0], 200)
+        same(server.request("GET", "/v1/models")[0], 200)
+
+
+@case
+def a_thousand_unfinished_headers_leave_probes_their_places():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with Server() as server:
+        before, held, slowest = server.rss(), [], 0
+        for i in range(1000):
+            s = server.connect()
+            s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+            held.append(s)
+            if i % 10 == 9:
+                start = time.monotonic()
+                for path in "/health", "/livez", "/readyz":
+                    same(server.get(path)[0], 200)
+                slowest = max(slowest, (time.monotonic() - start) / 3)
+        more = server.rss() - before
+        told = sum(1 for s in held if select.select([s], [], [], 0)[0])
+        print(f"      1000 unfinished headers: {more >> 10} KiB more, {told} were told, a probe took "
+              f"{slowest * 1000:.1f} ms at most")
+        check(harness.sanitized() or slowest < 0.05, f"a probe took {slowest * 1000:.0f} ms")
+        places = int(re.search(r"(\d+) of the same peer", server.text()).group(1))
+        check(told >= 1000 - places - 32, f"{told} were told, {places} have places")
+        check(harness.sanitized() or more < 12 << 20, f"{more} bytes more")
+        for s in held:
+            s.close()
+        wait_until(lambda: server.get("/v1/models")[0] == 200, "room again")
 
 
 @case

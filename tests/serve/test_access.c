@@ -138,7 +138,7 @@ static int ask(const char *peer, const char *local, const char *const *headers, 
     static struct plm_peer ends[2];
     ends[0] = at(peer);
     ends[1] = at(local);
-    struct plm_caller caller = {.peer = &ends[0], .local = &ends[1], .target = "/"};
+    struct plm_caller caller = {.peer = &ends[0], .local = &ends[1]};
     struct plm_cors cors;
     struct plm_api_error error;
     for (; *headers != NULL; headers++)

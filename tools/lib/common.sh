@@ -34,7 +34,7 @@ need_packages() {
 
 # What a build of library, tools and tests needs.
 build_packages=(gcc libc6-dev meson ninja-build pkg-config ca-certificates
-    libmicrohttpd-dev libjson-c-dev libpcre2-dev libutf8proc-dev libxxhash-dev)
+    libjson-c-dev libpcre2-dev libutf8proc-dev libxxhash-dev)
 
 # What -Dbackends=cpu,vulkan needs beside them, and what its tests do: a loader, a driver for the CPU,
 # the layers that check calls, and the validator of shaders.

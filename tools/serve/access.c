@@ -44,18 +44,6 @@ void plm_caller_field(struct plm_caller *caller, const char *name, const char *v
 
 // ---- pages ----
 
-// A target in absolute form carries a host of its own, which counts (RFC 9112, 3.2.2).
-static bool target_agrees(const struct plm_caller *caller)
-{
-    const char *target = caller->target;
-    if (!starts(target, "http://") && !starts(target, "https://"))
-        return true;
-    const char *authority = strchr(target, ':') + 3;
-    size_t n = strcspn(authority, "/?#");
-    return caller->host != NULL && strlen(caller->host) == n &&
-           strncasecmp(caller->host, authority, n) == 0;
-}
-
 // Reads and judges the Host header. Only HTTP/1.0 may lack it, which no browser speaks.
 static void judge_host(const struct plm_access *access, struct plm_caller *caller,
                        struct plm_host *ret, struct plm_api_error *error)
@@ -125,12 +113,9 @@ void plm_access_page(const struct plm_access *access, struct plm_caller *caller,
     struct plm_host host;
     *ret = (struct plm_cors){0};
     error->http = 0;
-    if (caller->repeated != NULL || !target_agrees(caller)) {
+    if (caller->repeated != NULL) {
         plm_api_error_set(error, 400, "invalid_request_error", "malformed_request",
-                          caller->repeated != NULL
-                              ? "more than one %s header"
-                              : "the %s header names another host than the request line",
-                          caller->repeated != NULL ? caller->repeated : "Host");
+                          "more than one %s header", caller->repeated);
         error->close = true;
         return;
     }

@@ -35,7 +35,6 @@ struct plm_access {
 // request.
 struct plm_caller {
     const struct plm_peer *peer, *local; // the ends of the connection
-    const char *target;                  // of the request line
     const char *host, *origin, *fetch_site, *content_type, *authorization, *x_api_key;
     const char *proto;    // X-Forwarded-Proto
     const char *repeated; // the name of a field that came twice and must not

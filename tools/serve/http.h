@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/1.1 over libmicrohttpd, driven by one I/O thread: everything here is called on that thread
-// only. The library stays behind this header, so that a newer or another one can replace it.
+// HTTP/1.1, driven by one I/O thread: everything here is called on that thread only. What clients
+// send is scanned by wire.h; http.c carries its bytes between sockets, exchanges and the handler.
 //
-// An exchange is one request and its response. The handler's begin() sees the headers, after they
-// passed the strict checks of http_check.c; request() sees the whole body; one of them, or anybody
-// later, answers with plm_http_reply() or opens a stream. closed() comes exactly once and last: the
-// response is out, or the client has left. A client that half-closes its connection while it waits
-// counts as gone, because nothing else tells a left client from a silent one.
+// An exchange is one request and its response. The handler's begin() sees the headers; request()
+// sees the whole body; one of them, or anybody later, answers with plm_http_reply() or opens a
+// stream. closed() comes exactly once and last: the response is out, or the client has left. A
+// client that half-closes its connection while it waits counts as gone, because nothing else tells
+// a left client from a silent one.
+//
+// Nobody may hold a place for as long as he likes:
+//   a head must be complete PLM_HTTP_HEAD_S seconds after its first byte;
+//   a body may pause for the timeout at most, must arrive within ten of them, and within one of
+//   them and a second for each PLM_HTTP_RATE_MIN bytes;
+//   the same pause, and the same rate over all the time in which its socket was full, hold for a
+//   client that takes its answer.
 #ifndef PLM_SERVE_HTTP_H
 #define PLM_SERVE_HTTP_H
 
@@ -20,9 +27,22 @@
 struct plm_http;
 struct plm_exchange;
 
-#define PLM_HTTP_FIELDS_MAX 100 // header fields of one request
-#define PLM_HTTP_EXTRA_MAX  6   // header fields that a reply may add
-#define PLM_HTTP_ALWAYS_MAX 4   // those that every answer to a request carries
+#define PLM_HTTP_EXTRA_MAX 6 // header fields that a reply may add
+
+// Seconds for a head: one packet for honest clients, a few over a bad link.
+#define PLM_HTTP_HEAD_S 30
+// Bytes per second: a modem of 1990 is faster, a client that only wants to hold memory is not.
+#define PLM_HTTP_RATE_MIN 1024
+// Connections beyond the maximum, or beyond what a peer may have, that probes find: a place is
+// given to the next one when its connection has not asked for a probe's path by then, so that only
+// as many new connections within a round trip could take all.
+#define PLM_HTTP_PROBE_PLACES 32
+// What the kernel may hold of answers that a client does not take (SO_SNDBUF), and of what it sends
+// while nobody reads (SO_RCVBUF); it takes twice as much for its own accounts. An answer of a few
+// sentences fits, larger ones flow.
+#define PLM_HTTP_SOCKET_BYTES (16 * 1024)
+// The latter while a body is read, when what arrives is taken at once.
+#define PLM_HTTP_BODY_SOCKET_BYTES (256 * 1024)
 
 struct plm_http_header {
     const char *name;
@@ -38,7 +58,7 @@ struct plm_http_handler {
     void (*request)(void *app, struct plm_exchange *x);
     // The body was larger than its limit, or host memory for it was refused; must answer.
     void (*body_failed)(void *app, struct plm_exchange *x, bool too_large);
-    // A malformed request; must answer. status is 400 or 431.
+    // A request that is malformed (400, 414, 417, 431, 505) or too slow (408); must answer.
     void (*malformed)(void *app, struct plm_exchange *x, int status, const char *why);
     // A stream has room again: more may be written to plm_http_stream().
     void (*drained)(void *app, struct plm_exchange *x);
@@ -47,33 +67,41 @@ struct plm_http_handler {
 };
 
 struct plm_http_config {
-    int epoll_fd;             // of the caller; the client descriptors are watched there
-    unsigned max_connections; // above it a new connection is answered 503 and closed
-    unsigned timeout_s;       // idle connections, slow headers, stalled bodies and stalled readers
+    int epoll_fd;                    // of the caller; the client descriptors are watched there
+    unsigned max_connections;        // beyond it only probes are answered; others get 503
+    unsigned max_per_peer;           // of those without a complete request; the same
+    unsigned timeout_s;              // idle connections, and as above
+    const struct plm_peers *trusted; // proxies: they stand for many peers, and have no limit
+    const char *const *probes;       // paths that have places of their own; NULL ends them
 };
 
-// What the caller's epoll set holds for a client's descriptor: hand it to plm_http_hangup().
+// What the caller's epoll set holds for a client's descriptor: hand it to plm_http_ready().
 struct plm_http_conn;
 
 struct plm_http *plm_http_create(const struct plm_http_config *config,
                                  const struct plm_http_handler *handler);
 // Ends all connections; closed() is called for each open exchange.
 void plm_http_destroy(struct plm_http *http);
-int plm_http_fd(const struct plm_http *http); // readable: call plm_http_run()
-// Serves what is ready. Frees connections, so call it after the hang-ups of the same round.
+// Bytes of this machine that one connection takes at most, the kernel's for its socket included.
+size_t plm_http_connection_bytes(void);
+// All bodies together, from their first byte until a worker is done with them, hold so many bytes
+// at most; a further one is refused like one without host memory. 0: no limit.
+void plm_http_limit_bodies(struct plm_http *http, int64_t bytes);
+// epoll has reported these events for a client's descriptor.
+void plm_http_ready(struct plm_http_conn *conn, uint32_t events);
+// Serves what is ready. Frees connections, so call it after all events of a round were reported.
 void plm_http_run(struct plm_http *http);
-// Milliseconds until plm_http_run() must be called anyway; -1: no limit.
-int64_t plm_http_timeout_ms(const struct plm_http *http);
+// Something waits for plm_http_run() that no event will report.
+bool plm_http_is_due(const struct plm_http *http);
 // Takes over an accepted, non-blocking connection.
-void plm_http_add(struct plm_http *http, int fd, const void *addr, unsigned addr_len);
+void plm_http_add(struct plm_http *http, int fd);
 // Answers an accepted connection with 503 and closes it.
 void plm_http_turn_away(int fd);
-void plm_http_hangup(struct plm_http_conn *conn);
-// Once a second or so: closes connections that dribble.
+// Once a second or so: ends what is too slow.
 void plm_http_sweep(struct plm_http *http, int64_t now_ms);
 unsigned plm_http_connections(const struct plm_http *http);
 
-// Of an exchange.
+// Of an exchange. Method and path are "-" where they were not understood.
 void plm_http_set_call(struct plm_exchange *x, void *call);
 void *plm_http_call(const struct plm_exchange *x);
 const char *plm_http_method(const struct plm_exchange *x);
@@ -81,7 +109,6 @@ const char *plm_http_path(const struct plm_exchange *x);
 // Of the response, or 0 before there is one; and when the request began, in plm_now_ms().
 int plm_http_status(const struct plm_exchange *x);
 int64_t plm_http_started_ms(const struct plm_exchange *x);
-const char *plm_http_target(const struct plm_exchange *x); // of the request line, path included
 const char *plm_http_field(const struct plm_exchange *x, const char *name); // or NULL
 // Calls field() for each header field of the request.
 typedef void plm_http_visit(void *ctx, const char *name, const char *value);
@@ -95,8 +122,7 @@ int64_t plm_http_content_length(const struct plm_exchange *x);
 void plm_http_limit_body(struct plm_exchange *x, size_t max_bytes, plim_engine *engine);
 // In request(): moves the body out.
 struct plm_out plm_http_take_body(struct plm_exchange *x);
-// Adds a header to whatever answers this request. Before the answer; name and value must live until
-// then, as header values of the request do.
+// Adds a header field, which is copied, to whatever answers this request. Before the answer.
 void plm_http_always(struct plm_exchange *x, const char *name, const char *value);
 // Answers with body, whose memory moves into the exchange. content_type NULL: there is none. close:
 // ends the connection after it.

@@ -15,12 +15,37 @@ void plm_out_init(struct plm_out *out, plim_engine *engine)
     *out = (struct plm_out){.engine = engine};
 }
 
+static bool charge(const struct plm_out *out, int64_t bytes)
+{
+    struct plm_share *share = out->share;
+    if (share != NULL && atomic_fetch_add(&share->used_bytes, bytes) + bytes > share->limit_bytes &&
+        share->limit_bytes > 0) {
+        atomic_fetch_sub(&share->used_bytes, bytes);
+        return false;
+    }
+    if (out->engine == NULL || plim_engine_host_charge(out->engine, bytes) == PLIM_OK)
+        return true;
+    if (share != NULL)
+        atomic_fetch_sub(&share->used_bytes, bytes);
+    return false;
+}
+
+static void discharge(const struct plm_out *out, int64_t bytes)
+{
+    if (out->engine != NULL)
+        plim_engine_host_discharge(out->engine, bytes);
+    if (out->share != NULL)
+        atomic_fetch_sub(&out->share->used_bytes, bytes);
+}
+
 void plm_out_finish(struct plm_out *out)
 {
+    struct plm_share *share = out->share;
     free(out->data);
-    if (out->engine != NULL && out->cap > 0)
-        plim_engine_host_discharge(out->engine, (int64_t)out->cap);
+    if (out->cap > 0)
+        discharge(out, (int64_t)out->cap);
     plm_out_init(out, out->engine);
+    out->share = share;
 }
 
 void plm_out_clear(struct plm_out *out)
@@ -39,12 +64,11 @@ void plm_out_shrink(struct plm_out *out)
 static bool resize(struct plm_out *out, size_t cap)
 {
     int64_t more = (int64_t)(cap - out->cap);
-    if (out->engine != NULL && plim_engine_host_charge(out->engine, more) != PLIM_OK)
+    if (!charge(out, more))
         return false;
     char *data = realloc(out->data, cap);
     if (data == NULL) {
-        if (out->engine != NULL)
-            plim_engine_host_discharge(out->engine, more);
+        discharge(out, more);
         return false;
     }
     out->data = data;

@@ -4,20 +4,28 @@
 #ifndef PLM_SERVE_OUT_H
 #define PLM_SERVE_OUT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/plimsoll.h"
 
+// A part of the host budget that some buffers have in common: together they never hold more.
+struct plm_share {
+    _Atomic int64_t used_bytes;
+    int64_t limit_bytes; // 0: no limit but the budget itself
+};
+
 // A failed append sets `failed` and all later appends do nothing, so that a run of appends needs
 // one check at its end.
 struct plm_out {
-    plim_engine *engine; // whose host budget is charged; NULL: nobody's
+    plim_engine *engine;     // whose host budget is charged; NULL: nobody's
+    struct plm_share *share; // charged as well; NULL: none. Set it while the buffer is empty.
     char *data;
     size_t len;
     size_t cap;
-    bool failed; // budget or malloc
+    bool failed; // budget, share or malloc
 };
 
 void plm_out_init(struct plm_out *out, plim_engine *engine);

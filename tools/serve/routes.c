@@ -334,8 +334,7 @@ static void on_begin(void *app, struct plm_exchange *x)
     struct plm_server *srv = app;
     struct plm_api_error error;
     struct plm_cors cors;
-    struct plm_caller caller = {
-        .peer = plm_http_peer(x), .local = plm_http_local(x), .target = plm_http_target(x)};
+    struct plm_caller caller = {.peer = plm_http_peer(x), .local = plm_http_local(x)};
     plm_http_each_field(x, note_field, &caller);
     plm_access_page(&srv->access, &caller, &cors, &error);
     allow_page(x, &cors);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plimsoll serve: options, start, the loop of the I/O thread, and the end.
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,9 +33,20 @@
 // A body, its copy for the engine, and the engine's prompt and tokens must fit the host budget
 // together, with room for a second request beside it.
 #define BODY_PART_OF_HOST 8
+// All bodies that arrive or wait for a worker together: the other half is for what requests that
+// were admitted still need. A body beyond it is answered 503 rather than left in the kernel's
+// buffer, since bodies that wait half received would wait for each other.
+#define BODIES_PART_OF_HOST 2
+// The host budget where none was asked for and the machine is small (core/plimsoll.h).
+#define HOST_BUDGET_MIN (UINT64_C(64) << 20)
+// However small the budget is that was asked for.
+#define CONNECTIONS_MIN 16
 // After a forced end, answers that are still being written get so long.
 #define LAST_WRITES_MS 2000
 #define EVENTS_MAX     64
+// New connections between two looks at what the others say: at half of the places for probes, each
+// of these gets a look before it could be given to somebody else.
+#define ACCEPTS_MAX (PLM_HTTP_PROBE_PLACES / 2)
 
 static const struct plm_opt serve_table[] = {
     PLM_OPT("--host", "ADDRESS",
@@ -65,6 +77,10 @@ static const struct plm_opt serve_table[] = {
             "web page that may call the server: its origin, such as\n"
             "https://example.org, null, or * for any; repeated as --api-key",
             PLM_OPT_LIST, IN(cors_origins)),
+    PLM_OPT("--trusted-proxies", "RANGE",
+            "proxies that speak for many clients: an address, or a range as\n"
+            "10.0.0.0/8; repeated as --api-key",
+            PLM_OPT_LIST, IN(trusted_proxies)),
     PLM_OPT_IN("-n, --predict, --n-predict", "N",
                "tokens of an answer when the request does not say; -1: no limit\n(default -1)",
                PLM_OPT_I64, IN(predict), -1, 2147483647),
@@ -79,8 +95,14 @@ static const struct plm_opt serve_table[] = {
     PLM_OPT_IN("--threads-http", "N", "threads that read requests (default 2)", PLM_OPT_U32,
                IN(http_threads), 1, 64),
     PLM_OPT_IN("--max-connections", "N",
-               "connections at once; more are answered 503\n(default: what the descriptors allow)",
+               "connections at once; more are answered 503, but for probes\n"
+               "(default: what half of the host budget holds, of 64MiB where\n"
+               "--host-limit is not given)",
                PLM_OPT_U32, IN(max_connections), 1, 16384),
+    PLM_OPT_IN("--max-connections-per-peer", "N",
+               "connections of one address (IPv6: /64) whose request is not\n"
+               "complete; not of --trusted-proxies (default: half of all)",
+               PLM_OPT_U32, IN(max_per_peer), 1, 16384),
     PLM_OPT_IN("--sse-ping-interval", "S",
                "seconds of silence after which a stream sends a comment;\n0: never (default 15)",
                PLM_OPT_DOUBLE, IN(ping_s), 0, 3600),
@@ -104,6 +126,7 @@ struct loop {
     int signal_fd;
     int load_fd;
     bool is_unix;
+    bool clients_wait; // to be accepted
     char url[512];
     pthread_t loader;
     bool loader_runs;
@@ -199,7 +222,7 @@ static void watch(struct loop *l, int fd, void *tag)
 }
 
 // Tags of the loop's own descriptors: their addresses only. Everything else is a client.
-static char tag_http, tag_listen, tag_signal, tag_load, tag_jobs, tag_operators, tag_engine;
+static char tag_listen, tag_signal, tag_load, tag_jobs, tag_operators, tag_engine;
 
 static void on_loaded(struct loop *l)
 {
@@ -225,6 +248,7 @@ static void on_loaded(struct loop *l)
     size_t part = (size_t)(m.host_limit_bytes / BODY_PART_OF_HOST);
     if (part > 0 && part < srv->max_body_bytes)
         srv->max_body_bytes = part;
+    plm_http_limit_bodies(srv->http, m.host_limit_bytes / BODIES_PART_OF_HOST);
     watch(l, plim_engine_poll_fd(srv->engine), &tag_engine);
     print_plan(srv->engine);
     if (!collect_names(srv) || !write_plan(srv)) {
@@ -319,15 +343,13 @@ static void lost_tick(struct loop *l)
 
 // ---- the loop ----
 
-static void accept_all(struct loop *l)
+static void accept_some(struct loop *l)
 {
-    for (;;) {
-        struct sockaddr_storage addr;
-        socklen_t len = sizeof(addr);
-        int fd =
-            accept4(l->listen_fd, (struct sockaddr *)&addr, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    for (int i = 0; i < ACCEPTS_MAX && l->listen_fd >= 0; i++) {
+        int fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            plm_http_add(l->srv.http, fd, &addr, len);
+            plm_http_add(l->srv.http, fd);
+            plm_http_run(l->srv.http);
             continue;
         }
         if (errno != EMFILE && errno != ENFILE)
@@ -360,10 +382,11 @@ static void take_events(struct loop *l)
         plm_call_pump(plim_request_user(request));
 }
 
-static void dispatch(struct loop *l, void *tag)
+static void dispatch(struct loop *l, const struct epoll_event *event)
 {
+    void *tag = event->data.ptr;
     if (tag == &tag_listen)
-        accept_all(l);
+        l->clients_wait = true;
     else if (tag == &tag_signal)
         on_signal(l);
     else if (tag == &tag_load)
@@ -374,14 +397,14 @@ static void dispatch(struct loop *l, void *tag)
         take_jobs(l->srv.operators);
     else if (tag == &tag_engine)
         take_events(l);
-    else if (tag != &tag_http)
-        plm_http_hangup(tag);
+    else
+        plm_http_ready(tag, event->events);
 }
 
 // Until when the loop may sleep.
 static int sleep_ms(const struct loop *l, int64_t now, int64_t tick_ms)
 {
-    int64_t ms = plm_http_timeout_ms(l->srv.http);
+    int64_t ms = plm_http_is_due(l->srv.http) ? 0 : -1;
     // With an engine always: it may lose its device.
     bool ticks = plm_http_connections(l->srv.http) > 0 || l->srv.draining || l->srv.engine != NULL;
     if (ticks && (ms < 0 || ms > tick_ms - now))
@@ -397,7 +420,7 @@ static void run(struct loop *l)
         int64_t now = plm_now_ms();
         int n = epoll_wait(l->epoll_fd, events, EVENTS_MAX, sleep_ms(l, now, tick_ms));
         for (int i = 0; i < n; i++)
-            dispatch(l, events[i].data.ptr);
+            dispatch(l, &events[i]);
         now = plm_now_ms();
         if (now >= tick_ms) {
             plm_calls_ping(&l->srv, now);
@@ -408,6 +431,11 @@ static void run(struct loop *l)
             tick_ms = now + (l->srv.draining ? 50 : 1000);
         }
         plm_http_run(l->srv.http);
+        // Behind what clients that are here have said: a newcomer may take the place of a silent
+        // one.
+        if (l->clients_wait)
+            accept_some(l);
+        l->clients_wait = false;
         drain_tick(l, now);
     }
     // Whoever still waits hears it, if only its socket takes it.
@@ -416,6 +444,33 @@ static void run(struct loop *l)
 }
 
 // ---- start ----
+
+// Their bytes are known before they come, and the plan leaves them out of what it gives away. By
+// default they take at most half as much as the requests on them: the part of the host budget that
+// is sure on every machine, or of the one that was asked for.
+static void limit_connections(struct plm_server *srv, struct plm_http_config *config)
+{
+    static const char *const probes[] = {"/health", "/livez", "/readyz", NULL};
+    plim_engine_opts *opts = &srv->engine_flags.opts;
+    const uint64_t bytes = plm_http_connection_bytes();
+    const uint64_t budget = opts->host_limit_bytes > 0 ? opts->host_limit_bytes : HOST_BUDGET_MIN;
+    uint64_t n = srv->flags.max_connections;
+    if (n == 0)
+        n = budget / 2 / bytes > CONNECTIONS_MIN ? budget / 2 / bytes : CONNECTIONS_MIN;
+    const unsigned fit = plm_connections_that_fit(FD_RESERVE + PLM_HTTP_PROBE_PLACES);
+    n = n < fit ? n : fit;
+    config->max_connections = (unsigned)n;
+    config->max_per_peer = srv->flags.max_per_peer;
+    if (config->max_per_peer == 0)
+        config->max_per_peer = (config->max_connections + 1) / 2;
+    config->trusted = &srv->trusted_proxies;
+    config->probes = probes;
+    opts->host_caller_bytes = (n + PLM_HTTP_PROBE_PLACES) * bytes;
+    fprintf(stderr,
+            "plimsoll serve: at most %u connections of %" PRIu64 " KiB each, %u of the same peer "
+            "without a complete request; %d more for probes\n",
+            config->max_connections, bytes / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
+}
 
 static bool start_io(struct loop *l)
 {
@@ -441,11 +496,9 @@ static bool start_io(struct loop *l)
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     srv->workers = plm_workers_create(srv->flags.http_threads, JOBS_MAX);
     srv->operators = plm_workers_create(OPERATOR_THREADS, OPERATOR_JOBS_MAX);
-    unsigned fit = plm_connections_that_fit(FD_RESERVE);
-    if (srv->flags.max_connections > 0 && srv->flags.max_connections < fit)
-        fit = srv->flags.max_connections;
-    struct plm_http_config config = {l->epoll_fd, fit, srv->flags.timeout_s};
+    struct plm_http_config config = {.epoll_fd = l->epoll_fd, .timeout_s = srv->flags.timeout_s};
     struct plm_http_handler handler;
+    limit_connections(srv, &config);
     plm_routes_handler(srv, &handler);
     if (l->epoll_fd >= 0 && l->signal_fd >= 0 && l->load_fd >= 0)
         srv->http = plm_http_create(&config, &handler);
@@ -453,7 +506,6 @@ static bool start_io(struct loop *l)
         fprintf(stderr, "plimsoll serve: no descriptors or memory for the server itself\n");
         return false;
     }
-    watch(l, plm_http_fd(srv->http), &tag_http);
     watch(l, l->listen_fd, &tag_listen);
     watch(l, l->signal_fd, &tag_signal);
     watch(l, l->load_fd, &tag_load);

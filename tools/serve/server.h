@@ -27,12 +27,13 @@ struct plm_serve_flags {
     struct plm_opt_list api_keys, admin_keys;
     const char *api_key_file;
     const char *admin_key_file;
-    struct plm_opt_list allowed_hosts, cors_origins;
+    struct plm_opt_list allowed_hosts, cors_origins, trusted_proxies;
     int64_t predict; // -1: to the end of the context
     uint64_t max_body_bytes;
     uint32_t timeout_s;
     uint32_t http_threads;
-    uint32_t max_connections; // 0: what the descriptors allow
+    uint32_t max_connections; // 0: by the host budget
+    uint32_t max_per_peer;    // 0: half of them
     double ping_s;
     double shutdown_s;
     uint32_t overload;      // 0: 503, 1: 429
@@ -49,6 +50,7 @@ struct plm_server {
     struct plm_engine_flags engine_flags;
     struct plm_plan_cache plan_cache;
     struct plm_access access;
+    struct plm_peers trusted_proxies;
     struct plm_http *http;
     struct plm_workers *workers;
     struct plm_workers *operators; // for endpoints of operators, which wait for no user's request

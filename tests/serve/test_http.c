@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections by the clock: how long heads, bodies, idle clients and slow readers may hold a place.
+// The sweep is told what time it is, so that nobody waits here.
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tools/serve/http_impl.h"
+
+#define TIMEOUT_S 120
+#define SECONDS   INT64_C(1000)
+
+static struct plm_http *http;
+static int epoll_fd, client;
+static int64_t start_ms;
+static const char *answer_text; // what request() answers; NULL: nothing yet
+static struct plm_exchange *waiting;
+static unsigned n_closed;
+static plim_engine *engine; // whose budget pays for bodies; NULL: nobody's
+
+static void reply(struct plm_exchange *x, int status, const char *text, bool close_after)
+{
+    struct plm_out body;
+    plm_out_init(&body, NULL);
+    plm_out_str(&body, text);
+    plm_http_reply(x, status, "text/plain", NULL, 0, close_after, &body);
+}
+
+static void on_begin(void *app, struct plm_exchange *x)
+{
+    (void)app;
+    plm_http_limit_body(x, 1 << 20, engine);
+}
+
+static void on_request(void *app, struct plm_exchange *x)
+{
+    (void)app;
+    waiting = x;
+    if (answer_text != NULL)
+        reply(x, 200, answer_text, false);
+}
+
+static void on_body_failed(void *app, struct plm_exchange *x, bool too_large)
+{
+    (void)app;
+    reply(x, too_large ? 413 : 503, "", true);
+}
+
+static void on_malformed(void *app, struct plm_exchange *x, int status, const char *why)
+{
+    (void)app;
+    reply(x, status, why, true);
+}
+
+static void on_drained(void *app, struct plm_exchange *x)
+{
+    (void)app;
+    if (plm_http_backlog(x) == 0)
+        for (int i = 0; i < 64; i++)
+            plm_out_str(plm_http_stream(x), "0123456789abcdef0123456789abcdef0123456789abcdef");
+}
+
+static void on_closed(void *app, struct plm_exchange *x)
+{
+    (void)app;
+    (void)x;
+    n_closed++;
+}
+
+static void setup(void)
+{
+    static const struct plm_peers nobody;
+    static const char *const probes[] = {"/health", NULL};
+    static const struct plm_http_handler handler = {.begin = on_begin,
+                                                    .request = on_request,
+                                                    .body_failed = on_body_failed,
+                                                    .malformed = on_malformed,
+                                                    .drained = on_drained,
+                                                    .closed = on_closed};
+    int pair[2];
+    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    const struct plm_http_config config = {epoll_fd, 2, 2, TIMEOUT_S, &nobody, probes};
+    http = plm_http_create(&config, &handler);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    client = pair[0];
+    start_ms = plm_now_ms();
+    plm_http_add(http, pair[1]);
+    plm_http_run(http);
+    answer_text = "ok";
+    n_closed = 0;
+}
+
+static void teardown(void)
+{
+    plm_http_destroy(http);
+    close(client);
+    close(epoll_fd);
+}
+
+// Serves whatever is ready, until nothing is.
+static void turn(void)
+{
+    struct epoll_event events[8];
+    int n;
+    while ((n = epoll_wait(epoll_fd, events, 8, 0)) > 0 || plm_http_is_due(http)) {
+        for (int i = 0; i < n; i++)
+            plm_http_ready(events[i].data.ptr, events[i].events);
+        plm_http_run(http);
+    }
+}
+
+static void say(const char *text)
+{
+    ck_assert_int_eq(send(client, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+    turn();
+}
+
+static void sweep(int64_t after_ms)
+{
+    plm_http_sweep(http, start_ms + after_ms);
+    turn();
+}
+
+// What the client can read now: a status, 0 for the end, -1 for nothing.
+static int heard(void)
+{
+    static char text[1 << 16];
+    const ssize_t n = recv(client, text, sizeof(text) - 1, 0);
+    if (n <= 0)
+        return n == 0 ? 0 : -1;
+    text[n] = '\0';
+    ck_assert_ptr_nonnull(strstr(text, "HTTP/1.1 "));
+    return atoi(strstr(text, "HTTP/1.1 ") + 9);
+}
+
+START_TEST(a_silent_client_has_the_timeout)
+{
+    sweep(TIMEOUT_S * SECONDS - 100);
+    ck_assert_int_eq(heard(), -1);
+    sweep(TIMEOUT_S * SECONDS + 1100);
+    ck_assert_int_eq(heard(), 0);
+    ck_assert_uint_eq(plm_http_connections(http), 0);
+    ck_assert_uint_eq(n_closed, 0);
+}
+END_TEST
+
+START_TEST(a_head_has_its_seconds_from_its_first_byte)
+{
+    say("GET / HT");
+    sweep(PLM_HTTP_HEAD_S * SECONDS - 100);
+    say("TP/1.1\r\nHost: a\r\n"); // renews nothing
+    ck_assert_int_eq(heard(), -1);
+    sweep(PLM_HTTP_HEAD_S * SECONDS + 1100);
+    ck_assert_int_eq(heard(), 408);
+    ck_assert_int_eq(heard(), 0);
+    ck_assert_uint_eq(n_closed, 1);
+    // Whatever follows is dropped, and that ends, too.
+    say("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 0);
+    sweep(2 * PLM_HTTP_HEAD_S * SECONDS + 2000);
+    ck_assert_uint_eq(plm_http_connections(http), 0);
+}
+END_TEST
+
+START_TEST(a_body_has_a_pause_a_rate_and_a_total)
+{
+    // Bytes that came, seconds since the last of them and since its head; whether it is cut.
+    static const struct {
+        size_t bytes;
+        int64_t pause_s, since_s;
+        bool cut;
+    } cases[] = {
+        {10, TIMEOUT_S - 1, TIMEOUT_S - 1, false},
+        {10, TIMEOUT_S + 1, TIMEOUT_S + 1, true},
+        {10, 1, TIMEOUT_S + 1, true}, // it dribbles
+        {200 * PLM_HTTP_RATE_MIN, 1, TIMEOUT_S + 199, false},
+        {200 * PLM_HTTP_RATE_MIN, 1, TIMEOUT_S + 201, true},
+        {100000 * (size_t)PLM_HTTP_RATE_MIN, 1, 10 * TIMEOUT_S - 1, false},
+        {100000 * (size_t)PLM_HTTP_RATE_MIN, 1, 10 * TIMEOUT_S + 1, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (i > 0)
+            setup();
+        say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx");
+        struct plm_http_conn *conn = http->newest;
+        const int64_t now = start_ms + 1000000 * SECONDS;
+        conn->x->body_bytes = cases[i].bytes;
+        conn->x->started_ms = now - cases[i].since_s * SECONDS;
+        conn->last_read_ms = now - cases[i].pause_s * SECONDS;
+        plm_http_sweep(http, now);
+        turn();
+        ck_assert_msg(heard() == (cases[i].cut ? 408 : -1), "%zu", i);
+        if (i + 1 < sizeof(cases) / sizeof(cases[0]))
+            teardown();
+    }
+}
+END_TEST
+
+START_TEST(a_reader_has_a_pause_and_a_rate)
+{
+    struct plm_http_conn *conn = http->newest;
+    struct plm_exchange x = {.conn = conn};
+    const int64_t now = start_ms;
+    ck_assert(!plm_http_takes_too_slowly(&x, now + 1000000 * SECONDS)); // nothing waits for it
+    x.blocked_at_ms = now;
+    ck_assert(!plm_http_takes_too_slowly(&x, now + TIMEOUT_S * SECONDS));
+    ck_assert(plm_http_takes_too_slowly(&x, now + TIMEOUT_S * SECONDS + 1));
+    // All the pauses together: a byte in each renews nothing.
+    x.blocked_ms = TIMEOUT_S * SECONDS;
+    x.paced_bytes = PLM_HTTP_RATE_MIN - 1;
+    ck_assert(plm_http_takes_too_slowly(&x, now + 1));
+    x.paced_bytes = 60 * PLM_HTTP_RATE_MIN;
+    ck_assert(!plm_http_takes_too_slowly(&x, now + 60 * SECONDS));
+    ck_assert(plm_http_takes_too_slowly(&x, now + 60 * SECONDS + 1));
+}
+END_TEST
+
+START_TEST(a_reader_that_takes_nothing_is_reset)
+{
+    answer_text = NULL;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    plm_http_stream_begin(waiting, NULL); // endless: on_drained() always has more
+    turn();
+    ck_assert(plm_http_is_blocked(waiting));
+    ck_assert_uint_gt(plm_http_backlog(waiting), 0);
+    sweep(TIMEOUT_S * SECONDS - 100);
+    ck_assert_uint_eq(plm_http_connections(http), 1);
+    sweep(TIMEOUT_S * SECONDS + 1100);
+    ck_assert_uint_eq(plm_http_connections(http), 0);
+    ck_assert_uint_eq(n_closed, 1);
+}
+END_TEST
+
+START_TEST(an_answered_client_is_idle_again)
+{
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 200);
+    sweep(PLM_HTTP_HEAD_S * SECONDS + 1100);
+    ck_assert_int_eq(heard(), -1);
+    // Several requests in one piece, and one that is answered later.
+    answer_text = NULL;
+    say("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_str_eq(plm_http_path(waiting), "/1");
+    ck_assert_int_eq(heard(), -1);
+    reply(waiting, 200, "1", false);
+    turn();
+    ck_assert_str_eq(plm_http_path(waiting), "/2");
+    reply(waiting, 404, "2", true);
+    turn();
+    ck_assert_int_eq(heard(), 200);
+    ck_assert_int_eq(heard(), 0);
+    ck_assert_uint_eq(n_closed, 3);
+}
+END_TEST
+
+START_TEST(who_leaves_is_noticed_while_waiting)
+{
+    answer_text = NULL;
+    say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}");
+    ck_assert_uint_eq(n_closed, 0);
+    shutdown(client, SHUT_WR);
+    turn();
+    ck_assert_uint_eq(n_closed, 1);
+    ck_assert_uint_eq(plm_http_connections(http), 0);
+}
+END_TEST
+
+START_TEST(bodies_share_what_they_may_hold)
+{
+    char part[8192];
+    plim_engine_opts opts;
+    memset(part, ' ', sizeof(part));
+    plim_engine_opts_init(&opts);
+    opts.model_path = "fake.gguf";
+    ck_assert_int_eq(plim_engine_create(&opts, &engine, NULL), PLIM_OK);
+    plm_http_limit_bodies(http, 4096);
+    say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n");
+    ck_assert_int_eq(send(client, part, 2000, 0), 2000);
+    turn();
+    ck_assert_int_eq(heard(), -1);
+    ck_assert_int_gt(http->bodies.used_bytes, 1999);
+    ck_assert_int_eq(send(client, part, 6000, 0), 6000);
+    turn();
+    ck_assert_int_eq(heard(), 503);
+    ck_assert_int_eq(http->bodies.used_bytes, 0);
+    plim_engine_free(engine); // which checks that all was given back
+    engine = NULL;
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("http");
+    TCase *tc = tcase_create("http");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, a_silent_client_has_the_timeout);
+    tcase_add_test(tc, a_head_has_its_seconds_from_its_first_byte);
+    tcase_add_test(tc, a_body_has_a_pause_a_rate_and_a_total);
+    tcase_add_test(tc, a_reader_has_a_pause_and_a_rate);
+    tcase_add_test(tc, a_reader_that_takes_nothing_is_reset);
+    tcase_add_test(tc, an_answered_client_is_idle_again);
+    tcase_add_test(tc, who_leaves_is_noticed_while_waiting);
+    tcase_add_test(tc, bodies_share_what_they_may_hold);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
