@@ -174,13 +174,16 @@ typedef struct plim_engine_opts {
     uint32_t threads;            /* CPU workers; 0: one per usable core (default) */
     const char *model_path;      /* GGUF; required */
     const char *device;          /* "cpu" (default), "vulkan:0", "sim:FILE" (docs/worlds.md) */
-    uint32_t ctx_size;           /* tokens per request; 0: as trained (default) */
+    uint32_t ctx_size;           /* tokens per request; 0 (default): as trained, but at most 8192
+                                    where device memory is the machine's */
     uint32_t batch_max_tokens;   /* rows of one step; 0: 512 (default) */
     uint32_t max_sequences;      /* sequences in one step; 0: 8 (default) */
     uint32_t prove_full;         /* 1: stress and validate the whole model (default 0) */
     uint64_t memory_limit_bytes; /* operator's limit of the device; 0: none (default) */
     uint64_t host_limit_bytes;   /* host budget from READY on; 0: U/16 in 64..256 MiB (default) */
-    uint64_t max_total_tokens;   /* pins the KV size; 0: measured (default) */
+    uint64_t max_total_tokens;   /* pins the KV size; 0 (default): measured, and at most a quarter
+                                    of what is free where device memory is the machine's and no
+                                    limit, fraction, or context and sequences are given */
     double memory_fraction;      /* 0 < f <= 1 of the budget; default 1.0 */
     uint32_t queue_max;          /* waiting requests, default 256 */
     uint32_t queue_timeout_ms;   /* longest wait for admission, default 600000; 0: for ever. What
@@ -328,6 +331,9 @@ PLIM_API int plim_plan_table(const plim_plan *plan, char *out, size_t cap, size_
 /* The same of a running engine; also NOMEM_HOST. */
 PLIM_API int plim_engine_plan_json(const plim_engine *engine, char *out, size_t cap, size_t *need);
 PLIM_API int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, size_t *need);
+/* What the start chose where nothing was asked for, and the flags that change it: one line for
+ * people, which the table has, too; no text where nothing was chosen. OK, LIMIT or NOMEM_HOST. */
+PLIM_API int plim_engine_defaults(const plim_engine *engine, char *out, size_t cap, size_t *need);
 /* What one decode step of one sequence asks of a kind of device (opts->device, "vulkan"):
  * dispatches and barriers of the model's own forward there, the bytes that they read, by layer and
  * by op, and the time that reading them takes at bytes_per_second; as a table, or as JSON. From the

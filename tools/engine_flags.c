@@ -31,7 +31,7 @@ static const struct plm_opt engine_table[] = {
                IN_OPTS(threads), 1, THREADS_MAX),
     PLM_OPT_IN("-c, --ctx-size, --max-model-len", "N",
                "context of each request in tokens; never divided by -np,\nlowered with a warning "
-               "where memory is short\n(default 0: as trained)",
+               "where memory is short\n(default 0: as trained, on the CPU at most 8192)",
                PLM_OPT_U32, IN_OPTS(ctx_size), 0, CTX_MAX),
     PLM_OPT_IN("-b, --batch-size, --max-num-batched-tokens", "N",
                "tokens of one step (default 512)", PLM_OPT_U32, IN_OPTS(batch_max_tokens), 1,
@@ -49,7 +49,9 @@ static const struct plm_opt engine_table[] = {
     PLM_OPT_ABOVE("--memory-fraction, --gpu-memory-utilization", "F",
                   "part of the measured budget for the KV cache (default 1.0)", PLM_OPT_DOUBLE,
                   IN_OPTS(memory_fraction), 0, 1),
-    PLM_OPT_IN("--max-total-tokens", "N", "pin the size of the KV cache instead of measuring it",
+    PLM_OPT_IN("--max-total-tokens", "N",
+               "pin the size of the KV cache instead of measuring it\n(on the CPU it is by default "
+               "at most a quarter of what is free)",
                PLM_OPT_U64, IN_OPTS(max_total_tokens), 1, 1e12),
     PLM_OPT_ONE_OF("--prove", "HOW",
                    "how much the start runs to prove the plan: a few layers,\nor the whole model "

@@ -255,6 +255,15 @@ static int converse(struct plm_run *run, const char *prompt, const char *system)
     return status;
 }
 
+// What the start chose, so that nobody wonders at the memory that it takes.
+static void say_defaults(const plim_engine *engine)
+{
+    char text[256];
+    size_t need = 0;
+    if (plim_engine_defaults(engine, text, sizeof(text), &need) == PLIM_OK && need > 0)
+        fprintf(stderr, "plimsoll run: %s", text);
+}
+
 static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_flags *flags,
                     struct plm_plan_cache *cache)
 {
@@ -269,8 +278,10 @@ static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_
         plm_term_progress_end();
         if (r != PLIM_OK)
             plm_term_error("run", r, &err);
-        else
+        else {
+            say_defaults(run.engine);
             plm_plan_cache_store(cache, run.engine, "run");
+        }
         plm_plan_cache_finish(cache);
     }
     if (run.engine != NULL) {

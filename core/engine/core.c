@@ -110,6 +110,8 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_c
     int64_t pool = core->opts.max_total_tokens != 0
                        ? (int64_t)(core->opts.max_total_tokens / PLM_KV_BLOCK_TOKENS)
                        : blocks + blocks / 4;
+    if (caps->max_blocks > 0)
+        pool = plm_min_i64(pool, caps->max_blocks);
     int64_t fit = total_bytes / (int64_t)plm_kv_block_bytes(&facts->groups[0]);
     return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES +
            plm_min_i64(pool, fit) * PLM_HOST_BLOCK_BYTES;
@@ -140,11 +142,7 @@ static int check_host(const struct plm_core *core, int64_t limit, int64_t least,
 int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err)
 {
     const plim_engine_opts *o = &core->opts;
-    const struct plm_model_facts *facts = plm_model_facts(core->model);
-    const struct plm_plan_caps caps = {.batch_max_tokens = o->batch_max_tokens,
-                                       .max_sequences = o->max_sequences,
-                                       .max_context =
-                                           o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train};
+    const struct plm_plan_caps caps = core->chosen;
     // A pinned size takes its tables for certain, and must fit the largest default, too.
     const bool pinned = o->max_total_tokens != 0;
     const int64_t to_come = host_to_come(core, &caps, total_bytes, true);
@@ -354,14 +352,16 @@ void plm_core_destroy(struct plm_core *core)
 void plm_core_report_head(const struct plm_core *core, const struct plm_caps *caps,
                           const struct plm_ledger_stats *ledger, struct plm_report_head *ret)
 {
-    *ret = (struct plm_report_head){.model = core->file_name,
-                                    .build = plim_build_info(),
-                                    .device_id = core->device_id,
-                                    .device_name = caps->name,
-                                    .device_uuid = caps->uuid,
-                                    .isa = caps->isa,
-                                    .ledger = ledger,
-                                    .n_weights = PLM_WEIGHT_CLASSES};
+    *ret = (struct plm_report_head){
+        .model = core->file_name,
+        .build = plim_build_info(),
+        .device_id = core->device_id,
+        .device_name = caps->name,
+        .device_uuid = caps->uuid,
+        .isa = caps->isa,
+        .ledger = ledger,
+        .trained_context = core->opts.ctx_size == 0 ? plm_model_facts(core->model)->n_ctx_train : 0,
+        .n_weights = PLM_WEIGHT_CLASSES};
     _Static_assert(PLM_WEIGHT_CLASSES <= PLM_REPORT_WEIGHTS_MAX, "the report has room for them");
     for (uint32_t i = 0; i < PLM_WEIGHT_CLASSES; i++)
         ret->weights[i] =

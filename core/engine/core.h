@@ -154,9 +154,10 @@ struct plm_core {
     struct plm_sampler *sampler;
     struct plm_tune *tune; // NULL: nothing was chosen
     struct plm_profile profile;
-    struct plm_profile proved; // what the certificate says: profile, or that of an earlier start
-    int64_t driver_calls;      // foreign's growth over load and warm-up, where use is unknown
-    struct plm_cert_key key;   // of that certificate; n is 0 where there is none
+    struct plm_profile proved;   // what the certificate says: profile, or that of an earlier start
+    struct plm_plan_caps chosen; // as asked, or by default (plm_core_choose)
+    int64_t driver_calls;        // foreign's growth over load and warm-up, where use is unknown
+    struct plm_cert_key key;     // of that certificate; n is 0 where there is none
     struct plm_watch watch;
     // Where the host does not see the workspace; else NULL.
     float *logits_row;              // [n_vocab]
@@ -194,6 +195,12 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err);
 int plm_core_reopen(struct plm_core *core, struct plm_error *err);
 // The same of the host's budget, on a device of total_bytes.
 int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err);
+// Sequences of a step where no number was asked for.
+#define PLM_DEFAULT_SEQUENCES 8
+// Fills core->chosen: what was asked for, and where nothing was, what is sensible on a device that
+// reads so; what we hold ourselves does not matter. Before the call below.
+void plm_core_choose(struct plm_core *core, const struct plm_caps *caps,
+                     const struct plm_stress_reading *reading);
 // What the loop is told of a device with these capabilities and so many slabs of ours on it.
 void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *caps,
                            uint64_t slabs_used, struct plm_profile_opts *ret);

@@ -6,9 +6,8 @@
 #include "core/base/checked.h"
 #include "core/engine/core.h"
 
-// Defaults of all devices: a small model must not take gigabytes of a laptop.
+// Defaults of all devices; those that depend on what is free are in defaults.c.
 #define DEFAULT_BATCH_TOKENS 512
-#define DEFAULT_SEQUENCES    8
 // Who waits is not forgotten: leaving is noticed in every state, and what can not start in time is
 // refused at once. So the patience is that of a person with a long task, not that of a proxy.
 #define DEFAULT_QUEUE_TIMEOUT_MS 600000
@@ -135,7 +134,7 @@ int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_erro
     if (ret->batch_max_tokens == 0)
         ret->batch_max_tokens = DEFAULT_BATCH_TOKENS;
     if (ret->max_sequences == 0)
-        ret->max_sequences = DEFAULT_SEQUENCES;
+        ret->max_sequences = PLM_DEFAULT_SEQUENCES;
     if (ret->prefill_chunk == 0 || ret->prefill_chunk > ret->batch_max_tokens)
         ret->prefill_chunk = ret->batch_max_tokens;
     if (ret->queue_max == 0)

@@ -164,6 +164,7 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
         r = plm_model_weight_sizes(core->model, &caps, kind_layout, kind, &core->weight_sizes, err);
     if (r != PLM_OK)
         return r;
+    plm_core_choose(core, &caps, &reading);
     plm_core_profile_opts(core, &caps, core->weight_sizes.slabs, &opts);
     r = plm_plan_dry(&opts, &reading, (int64_t)core->weight_sizes.held_bytes, &result, err);
     if (r == PLM_OK)

@@ -151,6 +151,19 @@ int plim_engine_plan_table(const plim_engine *engine, char *out, size_t cap, siz
     return engine_plan(engine, false, out, cap, need);
 }
 
+int plim_engine_defaults(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    struct plm_report_head head;
+    struct plm_buf buf;
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    const struct plm_core *core = engine->core;
+    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
+    plm_core_report_head(core, plm_device_caps(core->device), NULL, &head);
+    plm_report_defaults(&buf, &head, &core->profile.plan);
+    return plm_buf_out(&buf, out, cap, need);
+}
+
 // What /v1/memory lists, copied under the lock.
 struct lists {
     struct plm_report_refusal refusals[PLM_REFUSALS];

@@ -75,16 +75,28 @@ static int kv_format(void *ctx, uint32_t slab_blocks, uint32_t max_blocks)
     return r == PLM_OK ? plm_kv_pool_format(core->pool, slab_blocks, max_blocks) : r;
 }
 
+// Slab by slab, since a large pool takes long where pages must be had one by one.
 static int kv_resize(void *ctx, uint32_t blocks, uint32_t *ret_blocks, int64_t *ret_failed_bytes)
 {
     struct plm_core *core = ctx;
     struct plm_kv_pool_stats pool;
     uint64_t failed = 0;
+    uint32_t before;
+    int r;
     plm_kv_pool_read(core->pool, &pool);
-    // What is stopped takes no more, but still gives back.
-    int r = core->stopped && blocks > pool.total ? PLM_ERR_CANCELLED
-                                                 : plm_kv_pool_resize(core->pool, blocks, &failed);
-    plm_kv_pool_read(core->pool, &pool);
+    do {
+        before = pool.total;
+        uint32_t next = blocks;
+        if (blocks > before && blocks - before > pool.slab_blocks)
+            next = before - before % pool.slab_blocks + pool.slab_blocks;
+        // What is stopped takes no more, but still gives back.
+        r = core->stopped && next > before ? PLM_ERR_CANCELLED
+                                           : plm_kv_pool_resize(core->pool, next, &failed);
+        plm_kv_pool_read(core->pool, &pool);
+        if (core->phase == PLM_PHASE_RESIZE && pool.total > before && pool.total < blocks)
+            plm_core_progress(core, "resize", pool.total * pool.block_bytes,
+                              blocks * pool.block_bytes);
+    } while (r == PLM_OK && pool.total < blocks && pool.total != before);
     *ret_blocks = pool.total;
     *ret_failed_bytes = (int64_t)failed;
     return r;
@@ -257,9 +269,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
                .host_limit = (int64_t)o->host_limit_bytes,
                .host_caller = (int64_t)o->host_caller_bytes,
                .memory_fraction = o->memory_fraction,
-               .caps = {.batch_max_tokens = o->batch_max_tokens,
-                        .max_sequences = o->max_sequences,
-                        .max_context = o->ctx_size != 0 ? o->ctx_size : facts->n_ctx_train},
+               .caps = core->chosen,
                .block_bytes = (int64_t)plm_kv_block_bytes(&facts->groups[0]),
                .max_slab_bytes = (int64_t)caps->max_slab_bytes,
                .max_slabs = slabs_left(caps, slabs_used),
@@ -287,6 +297,7 @@ int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_er
     int r = plm_core_read(core, &reading);
     if (r != PLM_OK)
         return plm_fail(err, r, "the device's memory could not be read: %s", plm_strstatus(r));
+    plm_core_choose(core, plm_device_caps(core->device), &reading);
     profile_opts(core, &opts);
     return plm_profile_foresee(&opts, &reading, (int64_t)weight_bytes, err);
 }
@@ -344,8 +355,12 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
 {
     struct plm_stress_ops ops;
     struct plm_profile_opts opts;
+    struct plm_stress_reading reading;
     plm_core_phase(core, PLM_PHASE_PROBE);
     plm_core_stress_ops(core, &ops);
+    // A neighbour that was there while the model was loaded may be gone.
+    if (plm_core_read(core, &reading) == PLM_OK)
+        plm_core_choose(core, plm_device_caps(core->device), &reading);
     profile_opts(core, &opts);
     core->keeps_ballast = opts.keep_ballast;
     struct plm_profile certified;

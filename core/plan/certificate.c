@@ -221,6 +221,11 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
                                 .max_slabs = count(r, "max_slabs"),
                                 .prefix_cache_blocks = bytes(r, "prefix_cache_blocks"),
                                 .pinned_tokens = bytes_or(r, "pinned_tokens", PLM_PLAN_NO_LIMIT)};
+    const int64_t most = bytes_or(r, "max_blocks", 0);
+    if (most < 0 || most > PLM_POOL_BLOCKS_MAX)
+        fault(r, "max_blocks", "is out of range");
+    else
+        in->caps.max_blocks = (uint32_t)most;
     read_cgroups(r, in);
 }
 

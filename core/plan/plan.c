@@ -9,8 +9,9 @@
 
 const char *plm_plan_term_name(enum plm_plan_term term)
 {
-    static const char *const names[PLM_TERMS] = {
-        "device", "memory-limit", "cgroup", "budget", "cap", "pinned", "ranks", "resize", "shrink"};
+    static const char *const names[PLM_TERMS] = {"device", "memory-limit", "cgroup", "budget",
+                                                 "cap",    "default",      "pinned", "ranks",
+                                                 "resize", "shrink"};
     return (unsigned)term < PLM_TERMS ? names[term] : "?";
 }
 
@@ -95,6 +96,7 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
         {"max_sequences", in->caps.max_sequences, 1, INT32_MAX},
         {"max_context", in->caps.max_context, 1, INT32_MAX},
         {"state checkpoints", in->caps.state_checkpoints, 0, INT32_MAX},
+        {"most blocks", in->caps.max_blocks, 0, PLM_POOL_BLOCKS_MAX},
         {"state bytes", in->state_bytes, 0, PLM_PLAN_BLOCK_BYTES_MAX},
         {"block bytes", in->block_bytes, 1, PLM_PLAN_BLOCK_BYTES_MAX},
         {"largest slab", in->max_slab_bytes, 0, INT64_MAX},
@@ -187,7 +189,8 @@ static void plan_blocks(struct plm_plan *p)
     int64_t sequences = (int64_t)in->caps.max_sequences * plm_caps_blocks_per_request(&in->caps);
     p->prefix_cache_blocks =
         in->prefix_cache_blocks != PLM_PLAN_UNKNOWN ? in->prefix_cache_blocks : sequences / 4;
-    p->blocks_cap = plm_min_i64(sequences + p->prefix_cache_blocks, PLM_POOL_BLOCKS_MAX);
+    const int64_t usable = plm_min_i64(sequences + p->prefix_cache_blocks, PLM_POOL_BLOCKS_MAX);
+    p->blocks_cap = in->caps.max_blocks > 0 ? plm_min_i64(usable, in->caps.max_blocks) : usable;
     int64_t want = p->blocks_cap;
     if (in->pinned_tokens != PLM_PLAN_NO_LIMIT)
         want = (int64_t)plm_div_ceil((uint64_t)in->pinned_tokens, PLM_KV_BLOCK_TOKENS);
@@ -203,7 +206,7 @@ static void plan_blocks(struct plm_plan *p)
     if (fit < want)
         plm_plan_set_blocks(p, fit, PLM_TERM_BUDGET);
     else
-        plm_plan_set_blocks(p, want, PLM_TERM_CAP);
+        plm_plan_set_blocks(p, want, want < usable ? PLM_TERM_DEFAULT : PLM_TERM_CAP);
 }
 
 int plm_plan_compute(const struct plm_plan_input *in, struct plm_plan *ret, struct plm_error *err)

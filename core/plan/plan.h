@@ -40,6 +40,9 @@ struct plm_plan_caps {
     uint32_t max_context;      // tokens of one request
     // Hybrid models: recurrent states kept for cached prefixes, beside one per sequence; else 0.
     uint32_t state_checkpoints;
+    // Blocks of the pool at most, where nothing was asked for (core/engine/defaults.c); 0: no
+    // limit.
+    uint32_t max_blocks;
 };
 
 struct plm_plan_cgroup {
@@ -84,12 +87,13 @@ enum plm_plan_term {
     PLM_TERM_DEVICE,   // T - foreign - unheld
     PLM_TERM_OPERATOR, // --memory-limit
     PLM_TERM_CGROUP,
-    PLM_TERM_BUDGET, // blocks: what the budget holds
-    PLM_TERM_CAP,    // blocks: what the sequences and the prefix cache can use
-    PLM_TERM_PIN,    // blocks: --max-total-tokens
-    PLM_TERM_RANKS,  // blocks: another rank has less
-    PLM_TERM_RESIZE, // blocks: the device gave less than planned
-    PLM_TERM_SHRINK, // blocks: validation failed and was retried
+    PLM_TERM_BUDGET,  // blocks: what the budget holds
+    PLM_TERM_CAP,     // blocks: what the sequences and the prefix cache can use
+    PLM_TERM_DEFAULT, // blocks: the size where nothing was asked for
+    PLM_TERM_PIN,     // blocks: --max-total-tokens
+    PLM_TERM_RANKS,   // blocks: another rank has less
+    PLM_TERM_RESIZE,  // blocks: the device gave less than planned
+    PLM_TERM_SHRINK,  // blocks: validation failed and was retried
     PLM_TERMS,
 };
 const char *plm_plan_term_name(enum plm_plan_term term);
@@ -109,7 +113,8 @@ struct plm_plan {
     int64_t host_limit;
     int64_t host; // what is still to come of host limit and caller, and page tables
     int64_t budget;
-    int64_t blocks_cap; // max_sequences x ceil(max_context / 16) + prefix_cache_blocks
+    int64_t
+        blocks_cap; // max_sequences x ceil(max_context / 16) + prefix_cache_blocks, or max_blocks
     int64_t prefix_cache_blocks;
     int64_t blocks;
     int64_t kv_bytes; // of the slabs that hold them
@@ -122,7 +127,7 @@ struct plm_plan {
 
 // The worst shape that serving allows: rows, sequences, logits rows and context at their caps.
 struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps);
-// Whether no cap is above its limit.
+// Whether no cap on shapes is above its limit.
 bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits);
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
 

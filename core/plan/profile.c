@@ -264,6 +264,15 @@ int plm_profile_foresee(const struct plm_profile_opts *opts,
                          err);
 }
 
+int64_t plm_profile_room(const struct plm_profile_opts *opts,
+                         const struct plm_stress_reading *reading)
+{
+    struct plm_plan_input in = opts->in;
+    struct plm_plan plan;
+    plm_loop_put_reading(&in, reading);
+    return plm_plan_compute(&in, &plan, NULL) == PLM_OK ? plm_max_i64(0, plan.room) : 0;
+}
+
 static void log_lowered(const struct plm_profile_opts *opts, const struct plm_plan_caps *caps)
 {
     const struct plm_plan_caps *asked = &opts->in.caps;

@@ -101,7 +101,8 @@ struct plm_stress_ops {
     int (*capture)(void *ctx, struct plm_error *err);
     // Optional: the peaks of the phases that are checks of their own.
     void (*phase_peaks)(void *ctx, struct plm_stress_peaks *ret);
-    // Optional: stage ("probe", "stress", "resize", "validate", "ready"), done of total.
+    // Optional: stage ("probe", "stress", "resize", "validate", "ready"), done of total: passes,
+    // and of "resize" bytes, which the pool's slabs count on their way (kv_resize).
     void (*progress)(void *ctx, const char *stage, uint64_t done, uint64_t total);
 };
 
@@ -171,6 +172,9 @@ uint32_t plm_profile_probe_blocks(const struct plm_plan_caps *caps);
 int plm_profile_foresee(const struct plm_profile_opts *opts,
                         const struct plm_stress_reading *reading, int64_t weight_bytes,
                         struct plm_error *err);
+// The room by the formula when a device reads so; 0 where it can not be computed.
+int64_t plm_profile_room(const struct plm_profile_opts *opts,
+                         const struct plm_stress_reading *reading);
 // Runs the loop. On failure the pool is empty, no ballast is held, nothing is sealed, and err has
 // one message that names each knob with a value that was re-planned, or tried where the device
 // gives less than it says. With several ranks all end well, with one size and the same caps, or

@@ -74,7 +74,7 @@ static int level_pools(struct plm_loop *l)
 
 static int resize(struct plm_loop *l, struct plm_plan *plan)
 {
-    plm_loop_progress(l, "resize", 0, 1);
+    plm_loop_progress(l, "resize", 0, (uint64_t)plan->kv_bytes);
     l->failed_bytes = l->failed_free = l->slow_bytes = 0;
     int64_t agreed = plm_loop_min(l, plan->blocks);
     if (agreed < plan->blocks)
@@ -88,7 +88,7 @@ static int resize(struct plm_loop *l, struct plm_plan *plan)
         r = level_pools(l);
     if (r == PLM_OK && l->blocks < plan->blocks)
         r = settle_for(l, plan, l->blocks, PLM_TERM_RESIZE);
-    plm_loop_progress(l, "resize", 1, 1);
+    plm_loop_progress(l, "resize", (uint64_t)plan->kv_bytes, (uint64_t)plan->kv_bytes);
     return r;
 }
 
@@ -388,14 +388,14 @@ static int take_measured(struct plm_loop *l, struct plm_plan *plan)
     const int64_t agreed = plm_loop_min(l, plan->blocks);
     if (agreed < plan->blocks)
         plm_plan_set_blocks(plan, agreed, PLM_TERM_RANKS);
-    plm_loop_progress(l, "resize", 0, 1);
+    plm_loop_progress(l, "resize", 0, (uint64_t)plan->kv_bytes);
     int r = plm_loop_pool_take(l, &plan->slabs, (uint32_t)plan->blocks);
     if (r == PLM_OK && l->blocks < plan->blocks)
         r = plm_fail(l->err, PLM_ERR_OUT_OF_DEVICE, "the device gave %u of %lld blocks", l->blocks,
                      (long long)plan->blocks);
     if (r == PLM_OK)
         r = l->ops->ballast(l->ops->ctx, plan->ballast);
-    plm_loop_progress(l, "resize", 1, 1);
+    plm_loop_progress(l, "resize", (uint64_t)plan->kv_bytes, (uint64_t)plan->kv_bytes);
     return plm_loop_agree(l, r);
 }
 

@@ -127,6 +127,7 @@ void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_
     integer(buf, "max_context", plan->in.caps.max_context);
     integer(buf, "batch_max_tokens", plan->in.caps.batch_max_tokens);
     integer(buf, "state_checkpoints", plan->in.caps.state_checkpoints);
+    integer_or_null(buf, "max_blocks", plan->in.caps.max_blocks, 0);
     integer(buf, "state_bytes", plan->in.state_bytes);
     integer(buf, "block_bytes", plan->in.block_bytes);
     integer(buf, "max_slab_bytes", plan->in.max_slab_bytes);
@@ -431,7 +432,11 @@ static void resident_rows(struct plm_buf *buf, const struct plm_report_head *hea
 static const char *why_blocks(const struct plm_plan *plan)
 {
     switch (plan->blocks_bind) {
-    case PLM_TERM_CAP: return "all that the sequences can use";
+    case PLM_TERM_CAP:
+        return plan->prefix_cache_blocks > 0
+                   ? "all that the sequences can use, and the prefix cache"
+                   : "all that the sequences can use";
+    case PLM_TERM_DEFAULT: return "the default";
     case PLM_TERM_BUDGET: return "all that the budget holds";
     case PLM_TERM_PIN: return "--max-total-tokens";
     case PLM_TERM_RANKS: return "what the smallest device holds";
@@ -439,6 +444,30 @@ static const char *why_blocks(const struct plm_plan *plan)
     case PLM_TERM_SHRINK: return "what passed the validation";
     default: return "";
     }
+}
+
+static bool chose_context(const struct plm_report_head *head, const struct plm_plan *plan)
+{
+    return head->trained_context > plan->in.caps.max_context;
+}
+
+void plm_report_defaults(struct plm_buf *buf, const struct plm_report_head *head,
+                         const struct plm_plan *plan)
+{
+    const struct plm_plan_caps *caps = &plan->in.caps;
+    const bool context = chose_context(head, plan);
+    if (!context && caps->max_blocks == 0)
+        return;
+    plm_buf_append_str(buf, "by default: ");
+    if (context)
+        plm_buf_printf(buf, "%u tokens a request of the %u as trained (-c)%s", caps->max_context,
+                       head->trained_context, caps->max_blocks > 0 ? ", " : "");
+    if (caps->max_blocks > 0)
+        plm_buf_printf(buf,
+                       "at most %.0f MiB of KV cache, a quarter of what is free "
+                       "(--max-total-tokens, --memory-limit)",
+                       (double)(caps->max_blocks * plan->in.block_bytes) / (double)MIB);
+    plm_buf_append_char(buf, '\n');
 }
 
 static void evidence_rows(struct plm_buf *buf, const struct plm_profile *profile)
@@ -477,6 +506,11 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     room_rows(buf, plan, profile);
     resident_rows(buf, head, plan);
     row(buf, "KV cache", plan->kv_bytes, why_blocks(plan));
+    if (plan->blocks_bind == PLM_TERM_CAP && plan->prefix_cache_blocks > 0) {
+        const int64_t kept = plan->prefix_cache_blocks * plan->in.block_bytes;
+        row(buf, "    sequences", plan->blocks * plan->in.block_bytes - kept, "");
+        row(buf, "    prefix cache", kept, "--prefix-cache off takes none");
+    }
     rule(buf);
     row(buf, "load line", plan->line, "resident + KV cache");
     plm_buf_printf(buf,
@@ -486,6 +520,9 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
                    slab_count(plan) == 1 ? "" : "s", plan->blocks * PLM_KV_BLOCK_TOKENS);
     plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
                    caps->max_context, caps->max_sequences, caps->batch_max_tokens);
+    if (chose_context(head, plan) || caps->max_blocks > 0)
+        plm_buf_append_str(buf, "  ");
+    plm_report_defaults(buf, head, plan);
     if (profile != NULL)
         evidence_rows(buf, profile);
     if (head->dry)

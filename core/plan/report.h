@@ -33,7 +33,8 @@ struct plm_report_head {
     const struct plm_ledger_stats *ledger; // phase peaks and bytes by class; may be NULL
     struct plm_report_weights weights[PLM_REPORT_WEIGHTS_MAX];
     uint32_t n_weights;
-    bool dry; // planned without the device: there are no phases and no evidence
+    uint32_t trained_context; // of the model, where no context was asked for; else 0
+    bool dry;                 // planned without the device: there are no phases and no evidence
 };
 
 // profile may be NULL (a dry run: no evidence).
@@ -42,6 +43,11 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
 // Aligned columns: MiB and bytes, and which term binds.
 void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *head,
                            const struct plm_plan *plan, const struct plm_profile *profile);
+
+// One line: what was chosen where nothing was asked for, and the flags that change it; nothing
+// where all was asked for.
+void plm_report_defaults(struct plm_buf *buf, const struct plm_report_head *head,
+                         const struct plm_plan *plan);
 
 // The members of those objects that a certificate holds, too: every field of the formula by its
 // name, and the evidence.

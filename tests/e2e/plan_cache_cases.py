@@ -250,6 +250,15 @@ def tuning_results_are_kept_beside_it():
 
 
 @case
+def what_a_start_chose_by_itself_is_said():
+    line = re.compile(r"^plimsoll run: by default: at most (\d+) MiB of KV cache, a quarter of what is free "
+                      r"\(--max-total-tokens, --memory-limit\)$", re.M)
+    found = line.findall(run(None, "--no-plan-cache"))
+    check(len(found) == 1 and int(found[0]) % 64 == 0 or int(found[0]) < 64, found)
+    check("by default" not in run(None, "--no-plan-cache", "--memory-limit", "1GiB"), "a limit was given")
+
+
+@case
 def the_folder_of_the_user_is_the_default():
     with tempfile.TemporaryDirectory() as top:
         env = {"XDG_CACHE_HOME": top}

@@ -393,6 +393,13 @@ int plim_engine_plan_table(const plim_engine *e, char *out, size_t cap, size_t *
     return give("plan  fake", out, cap, need);
 }
 
+int plim_engine_defaults(const plim_engine *e, char *out, size_t cap, size_t *need)
+{
+    (void)e, (void)out, (void)cap;
+    *need = 0; // it has chosen nothing
+    return PLIM_OK;
+}
+
 int plim_engine_memory_json(const plim_engine *engine, char *out, size_t cap, size_t *need)
 {
     plim_engine *e = (plim_engine *)engine;

@@ -184,6 +184,8 @@ START_TEST(nonsense_with_a_right_checksum_is_refused)
         {"max_sequences", "0"},
         {"max_sequences", "4294967296"},
         {"max_context", "0"},
+        {"max_blocks", "-1"},
+        {"max_blocks", "4294967297"},
         {"block_bytes", "0"},
         {"slab_blocks", "0"},
         {"slab_blocks", "7"},

@@ -89,6 +89,13 @@ static input ample(void)
     return in;
 }
 
+static input five_hundred_by_default(void)
+{
+    input in = ample();
+    in.caps.max_blocks = 500;
+    return in;
+}
+
 static input ample_unified(void)
 {
     input in = ample();
@@ -300,6 +307,14 @@ static void more_host_limit(input *in, int64_t n)
 static void more_host_caller(input *in, int64_t n)
 {
     in->host_caller += n * BLOCK;
+}
+static void fewer_by_default(input *in, int64_t n)
+{
+    in->caps.max_blocks -= (uint32_t)n;
+}
+static void a_higher_default(input *in, int64_t n)
+{
+    in->caps.max_blocks = (uint32_t)(1000000 + n);
 }
 // 512 x as much room and resident: what is left of the room stays, its page tables grow.
 static void more_page_tables(input *in, int64_t n)
@@ -522,6 +537,8 @@ static const struct mutation mutations[] = {
      card, more_prefix_blocks, NULL},
     {"default prefix blocks", "prefix_cache_blocks", COMPUTE, sixty_four_and_a_quarter,
      fewer_sequences_and_a_quarter, card, NULL, and_a_quarter},
+    {"default size", "max_blocks", COMPUTE, five_hundred_by_default, fewer_by_default, card,
+     a_higher_default, NULL},
     {"pinned size", "pinned_tokens", COMPUTE, pinned, fewer_tokens, pinned,
      tokens_of_the_same_block, NULL},
     {"number of slabs", "max_slabs", COMPUTE, few_slabs, fewer_slabs, card, many_slabs, NULL},
@@ -638,7 +655,7 @@ START_TEST(every_field_of_the_input_has_a_case)
     ck_assert_uint_lt(len, sizeof(text) - 1);
     // The numbers say that the reader above has read them all.
     ck_assert_int_eq(check_struct(text, "struct plm_plan_input {"), 25);
-    ck_assert_int_eq(check_struct(text, "struct plm_plan_caps {"), 4);
+    ck_assert_int_eq(check_struct(text, "struct plm_plan_caps {"), 5);
     ck_assert_int_eq(check_struct(text, "struct plm_plan_cgroup {"), 3);
     ck_assert(!has_case("no_such_field"));
 }

@@ -706,7 +706,7 @@ struct taker {
 static bool take_at_validate(void *ctx, const plim_progress *p)
 {
     struct taker *t = ctx;
-    if (strcmp(p->stage, "resize") == 0 && p->done == 1)
+    if (strcmp(p->stage, "resize") == 0 && p->done == p->total)
         t->rig->world.driver_bytes += t->bytes;
     return true;
 }

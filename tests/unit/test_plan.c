@@ -140,6 +140,13 @@ START_TEST(caps_bind_when_memory_does_not)
     base = plan_of(&in);
     ck_assert_int_eq(base.blocks, 8 * 256 + 100);
     ck_assert_int_eq(base.blocks_bind, PLM_TERM_CAP);
+    in.caps.max_blocks = (uint32_t)base.blocks - 1;
+    ck_assert_int_eq(plan_of(&in).blocks, base.blocks - 1);
+    ck_assert_int_eq(plan_of(&in).blocks_cap, base.blocks - 1);
+    ck_assert_int_eq(plan_of(&in).blocks_bind, PLM_TERM_DEFAULT);
+    in.caps.max_blocks = (uint32_t)base.blocks;
+    ck_assert_int_eq(plan_of(&in).blocks_bind, PLM_TERM_CAP);
+    in.caps.max_blocks = 0;
     more_foreign(&in, 3 * MIB);
     ck_assert_int_eq(plan_of(&in).blocks, base.blocks);
     in.memory_fraction = 0.5;

@@ -142,20 +142,35 @@ static int64_t field(json_object *object, const char *group, const char *name)
 }
 
 // All of the formula but the snapshot itself, in which a real start has its probe.
-static const char *const formula[] = {"T",           "foreign",
-                                      "own_drv",     "room",
-                                      "room_binds",  "resident",
-                                      "growth",      "U",
-                                      "withheld",    "margin",
-                                      "ballast",     "host_limit",
-                                      "host_caller", "host",
-                                      "budget",      "max_sequences",
-                                      "max_context", "batch_max_tokens",
-                                      "block_bytes", "prefix_cache_blocks",
-                                      "blocks_cap",  "blocks",
-                                      "blocks_bind", "slab_blocks",
-                                      "slab_bytes",  "slabs",
-                                      "kv_bytes",    "line",
+static const char *const formula[] = {"T",
+                                      "foreign",
+                                      "own_drv",
+                                      "room",
+                                      "room_binds",
+                                      "resident",
+                                      "growth",
+                                      "U",
+                                      "withheld",
+                                      "margin",
+                                      "ballast",
+                                      "host_limit",
+                                      "host_caller",
+                                      "host",
+                                      "budget",
+                                      "max_sequences",
+                                      "max_context",
+                                      "max_blocks",
+                                      "batch_max_tokens",
+                                      "block_bytes",
+                                      "prefix_cache_blocks",
+                                      "blocks_cap",
+                                      "blocks",
+                                      "blocks_bind",
+                                      "slab_blocks",
+                                      "slab_bytes",
+                                      "slabs",
+                                      "kv_bytes",
+                                      "line",
                                       NULL};
 static const char *const held[] = {"weights", "kv",      "state", "workspace", "encoder",
                                    "graph",   "staging", "other", NULL};
@@ -255,6 +270,83 @@ START_TEST(dry_run_lowers_the_context_as_a_start_does)
 }
 END_TEST
 
+// ---- what nobody asked for ----
+
+static json_object *dry_json(const plim_engine_opts *opts, uint64_t bytes, char *table, size_t cap)
+{
+    plim_plan *plan = NULL;
+    plim_error err = PLIM_INIT(plim_error);
+    size_t need;
+    int r = plim_plan_dry(opts, bytes, &plan, &err);
+    ck_assert_msg(r == PLIM_OK, "%s", err.message);
+    ck_assert_int_eq(plim_plan_table(plan, table, cap, &need), PLIM_OK);
+    json_object *json = plan_json(plan);
+    plim_plan_free(plan);
+    return json;
+}
+
+// The fields that are asked about; -1: null.
+struct choice {
+    int64_t context, max_blocks;
+    const char *bind;
+};
+
+static void expect_choice(const plim_engine_opts *opts, const struct choice *want, const char *line)
+{
+    char table[4096];
+    json_object *json = dry_json(opts, 24 * GIB, table, sizeof(table)), *plan, *v;
+    ck_assert(json_object_object_get_ex(json, "plan", &plan));
+    ck_assert_int_eq(field(json, "plan", "max_context"), want->context);
+    ck_assert(json_object_object_get_ex(plan, "max_blocks", &v));
+    ck_assert_int_eq(v == NULL ? -1 : json_object_get_int64(v), want->max_blocks);
+    ck_assert(json_object_object_get_ex(plan, "blocks_bind", &v));
+    ck_assert_str_eq(json_object_get_string(v), want->bind);
+    const char *by = strstr(table, "  by default: ");
+    if (line == NULL)
+        ck_assert_ptr_null(by);
+    else
+        ck_assert_msg(by != NULL && strstr(by, line) != NULL, "\"%s\" lacks \"%s\"", table, line);
+    json_object_put(json);
+}
+
+START_TEST(on_the_machines_memory_a_start_is_modest)
+{
+    // 128 KiB a token, so a block has 2 MiB; a quarter of 24 GiB.
+    const int64_t block = 2 << 20, quarter = (int64_t)(6 * GIB) / block;
+    shape_path(0, GGUF_MIX_Q4_K_M);
+    plim_engine_opts opts = options("cpu");
+    expect_choice(&opts, &(struct choice){8192, quarter, "default"},
+                  "8192 tokens a request of the 131072 as trained (-c), at most 6144 MiB of KV "
+                  "cache, a quarter of what is free (--max-total-tokens, --memory-limit)\n");
+    opts.max_sequences = 2; // they can use less
+    expect_choice(&opts, &(struct choice){8192, quarter, "cap"}, "8192 tokens");
+    opts.max_sequences = 0;
+    opts.ctx_size = 65536; // more than a quarter: one request of it always finishes
+    expect_choice(&opts, &(struct choice){65536, 65536 / 16, "default"}, "at most 8192 MiB");
+    opts.max_sequences = 1; // a size was asked for
+    expect_choice(&opts, &(struct choice){65536, -1, "cap"}, NULL);
+    opts = options("cpu");
+    opts.memory_limit_bytes = 16 * GIB;
+    expect_choice(&opts, &(struct choice){8192, -1, "cap"},
+                  "by default: 8192 tokens a request of the 131072 as trained (-c)\n");
+    opts = options("cpu");
+    opts.max_total_tokens = 16384;
+    opts.ctx_size = 4096;
+    expect_choice(&opts, &(struct choice){4096, -1, "pinned"}, NULL);
+    opts = options("cuda"); // a card's memory is for the model
+    expect_choice(&opts, &(struct choice){131072, -1, "budget"}, NULL);
+}
+END_TEST
+
+START_TEST(a_start_on_the_machines_memory_chooses_as_the_dry_run)
+{
+    n_started = n_refused = 0;
+    shape_path(0, GGUF_MIX_Q4_K_M);
+    compare(plm_dry_kind("cpu"), 24 * GIB);
+    ck_assert_uint_eq(n_started, 1);
+}
+END_TEST
+
 static void expect_dry(const plim_engine_opts *opts, uint64_t bytes, int status, const char *what)
 {
     plim_plan *plan = NULL;
@@ -325,6 +417,8 @@ int main(void)
     tcase_add_unchecked_fixture(tc, write_shapes, remove_shapes);
     tcase_add_loop_test(tc, dry_run_is_what_a_start_holds, 0, sizeof(kinds) / sizeof(kinds[0]));
     tcase_add_test(tc, dry_run_lowers_the_context_as_a_start_does);
+    tcase_add_test(tc, on_the_machines_memory_a_start_is_modest);
+    tcase_add_test(tc, a_start_on_the_machines_memory_chooses_as_the_dry_run);
     tcase_add_test(tc, dry_run_refuses_what_it_can_not_know);
     tcase_add_test(tc, header_alone_does_not_start_the_cpu);
     tcase_add_test(tc, measured_plan_in_an_environment);

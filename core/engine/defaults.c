@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a start chooses where nothing was asked for. Where the device's memory is the machine's, a
+// model must not take what all other programs live on; the choice goes into the plan's caps, so
+// that the formula and all that is derived from it (dry plans, suggestions) know of it.
+#include "core/base/checked.h"
+#include "core/engine/core.h"
+
+// Tokens of a request. Models are trained for 32,768 and more, which few chats come near, and each
+// of the sequences would get it.
+#define DEFAULT_CONTEXT 8192
+// The KV cache at most, of what is free but for what we hold ourselves: the rest is for the weights
+// and for others.
+#define DEFAULT_SHARE 4
+// In which it is rounded down, so that starts with nearly the same free memory choose the same.
+#define DEFAULT_UNIT (INT64_C(64) << 20)
+
+// Whether a size of the KV cache follows from what was asked: a limit, a size, or sequences and
+// their length.
+static bool size_was_asked(const plim_engine_opts *o)
+{
+    return o->max_total_tokens != 0 || o->memory_limit_bytes != 0 || o->memory_fraction < 1 ||
+           (o->ctx_size != 0 && o->max_sequences != PLM_DEFAULT_SEQUENCES);
+}
+
+void plm_core_choose(struct plm_core *core, const struct plm_caps *caps,
+                     const struct plm_stress_reading *reading)
+{
+    const plim_engine_opts *o = &core->opts;
+    const struct plm_model_facts *facts = plm_model_facts(core->model);
+    struct plm_plan_caps *chosen = &core->chosen;
+    struct plm_profile_opts opts;
+    *chosen = (struct plm_plan_caps){.batch_max_tokens = o->batch_max_tokens,
+                                     .max_sequences = o->max_sequences,
+                                     .max_context = o->ctx_size};
+    if (o->ctx_size == 0)
+        chosen->max_context = caps->unified && facts->n_ctx_train > DEFAULT_CONTEXT
+                                  ? DEFAULT_CONTEXT
+                                  : facts->n_ctx_train;
+    if (!caps->unified || size_was_asked(o))
+        return;
+    plm_core_profile_opts(core, caps, 0, &opts);
+    int64_t bytes = plm_profile_room(&opts, reading) / DEFAULT_SHARE;
+    if (bytes > DEFAULT_UNIT)
+        bytes -= bytes % DEFAULT_UNIT;
+    // One request of the whole context always finishes, and every sequence has a block.
+    int64_t blocks = bytes / opts.in.block_bytes;
+    blocks = plm_max_i64(blocks, plm_caps_blocks_per_request(chosen));
+    blocks = plm_max_i64(blocks, chosen->max_sequences);
+    chosen->max_blocks = (uint32_t)plm_min_i64(blocks, PLM_POOL_BLOCKS_MAX);
+}
