@@ -12,7 +12,7 @@
 
 // A step is about a tenth of a microsecond of one core: an evaluated node of a template, a token of
 // a text, or so many bytes that are only looked at.
-#define PLM_WORK_BYTES_PER_STEP  256
+#define PLM_WORK_BYTES_PER_STEP  64
 #define PLM_WORK_BYTES_PER_TOKEN 4 // of text that is cut into tokens
 
 // Of one call: about two seconds. The longest known chat of 100,000 tokens takes a tenth of it.

@@ -141,9 +141,9 @@ static bool item_at(struct plm_trun *r, const struct plm_tval *obj, const struct
         i = wrap_index(key, n);
         if (i == SIZE_MAX)
             return true;
-        if (n != obj->str->len && !plm_tpl_work(r, obj->str->len))
+        size_t off;
+        if (!plm_tstr_offset(r, obj->str, i, &off))
             return false;
-        size_t off = plm_tstr_offset(obj->str, i);
         uint32_t cp;
         const char *p = plm_tstr_ptr(obj->str);
         size_t len = plm_tstr_next(p + off, p + obj->str->len, &cp);
@@ -238,18 +238,16 @@ static bool slice_indices(struct plm_trun *r, const struct plm_tval bound[3], si
 static bool slice_str(struct plm_trun *r, struct plm_tstr *s, const struct range3 *x,
                       struct plm_tval *ret)
 {
-    if (!plm_tpl_work(r, s->len))
-        return false;
+    size_t at, to;
     if (x->n == 0)
         return plm_tstr_val(plm_tstr_sub(r, s, 0, 0), ret);
-    if (x->step == 1) {
-        size_t from = plm_tstr_offset(s, (size_t)x->start);
-        size_t to = plm_tstr_offset(s, (size_t)x->start + x->n);
-        return plm_tstr_val(plm_tstr_sub(r, s, from, to - from), ret);
-    }
+    if (!plm_tstr_offset(r, s, (size_t)x->start, &at))
+        return false;
+    if (x->step == 1)
+        return plm_tstr_offset(r, s, (size_t)x->start + x->n, &to) &&
+               plm_tstr_val(plm_tstr_sub(r, s, at, to - at), ret);
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    size_t at = plm_tstr_offset(s, (size_t)x->start);
-    if (buf == NULL)
+    if (buf == NULL || !plm_tpl_work(r, s->len))
         return false;
     for (size_t i = 0; i < x->n; i++) {
         const char *p = plm_tstr_ptr(s);

@@ -209,7 +209,10 @@ static bool f_truncate(struct plm_trun *r, struct plm_tcall *c)
         return plm_tpl_fail(r, "truncate: length or leeway too small");
     if ((int64_t)plm_tstr_chars(s) <= length + leeway)
         return plm_tstr_val(s, c->ret);
-    struct plm_tstr *head = plm_tstr_sub(r, s, 0, plm_tstr_offset(s, (size_t)keep));
+    size_t cut;
+    if (!plm_tstr_offset(r, s, (size_t)keep, &cut))
+        return false;
+    struct plm_tstr *head = plm_tstr_sub(r, s, 0, cut);
     if (head == NULL)
         return false;
     if (!plm_tval_truth(&c->a[1])) {

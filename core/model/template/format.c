@@ -43,7 +43,10 @@ static bool put_text(struct plm_trun *r, struct plm_tbuf *buf, const struct spec
                      struct plm_tstr *s)
 {
     if (spec->precision >= 0 && (uint64_t)spec->precision < plm_tstr_chars(s)) {
-        s = plm_tstr_sub(r, s, 0, plm_tstr_offset(s, (size_t)spec->precision));
+        size_t cut;
+        if (!plm_tstr_offset(r, s, (size_t)spec->precision, &cut))
+            return false;
+        s = plm_tstr_sub(r, s, 0, cut);
         if (s == NULL)
             return false;
     }

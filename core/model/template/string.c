@@ -10,6 +10,7 @@
 
 enum {
     STEPS_PER_TELLING = 1024,  // a render's own count is the cheap one
+    NEAR_CHARS = 64,           // of an end of a string, from where they are counted
     SLACK_BYTES_MAX = 4 << 20, // that a growing buffer takes ahead; large blocks move cheaply
 };
 
@@ -343,18 +344,36 @@ size_t plm_tstr_chars(struct plm_tstr *s)
     return n;
 }
 
-size_t plm_tstr_offset(struct plm_tstr *s, size_t i)
+// Moves a place in a string to character i.
+static void seek_to(const struct plm_tstr *s, struct plm_tseek *at, size_t i)
 {
-    if (plm_tstr_chars(s) == s->len)
-        return i;
     const char *begin = plm_tstr_ptr(s);
-    const char *p = begin;
-    const char *end = p + s->len;
-    while (i-- > 0 && p < end) {
-        uint32_t cp;
-        p += plm_tstr_next(p, end, &cp);
+    uint32_t cp;
+    for (; at->chars < i; at->chars++)
+        at->bytes += plm_tstr_next(begin + at->bytes, begin + s->len, &cp);
+    for (; at->chars > i; at->chars--)
+        at->bytes -= plm_tstr_prev(begin, begin + at->bytes, &cp);
+}
+
+bool plm_tstr_offset(struct plm_trun *r, struct plm_tstr *s, size_t i, size_t *ret)
+{
+    const size_t n = plm_tstr_chars(s);
+    if (n == s->len) {
+        *ret = i;
+        return true;
     }
-    return (size_t)(p - begin);
+    struct plm_tseek *last = &r->seek;
+    struct plm_tseek from_end = {.str = s, .chars = n, .bytes = s->len}, from_start = {.str = s};
+    const bool near_start = i <= NEAR_CHARS, near_end = n - i <= NEAR_CHARS;
+    // From where the last search in this string ended, so that a loop over its characters takes
+    // steps by their number; looks at either end in between do not disturb it.
+    if (last->str != s)
+        *last = n - i < i ? from_end : from_start;
+    struct plm_tseek *at = near_start ? &from_start : near_end ? &from_end : last;
+    const size_t from = at->chars;
+    seek_to(s, at, i);
+    *ret = at->bytes;
+    return plm_tpl_work(r, from < i ? i - from : from - i);
 }
 
 int plm_tstr_cmp(const struct plm_tstr *a, const struct plm_tstr *b)

@@ -73,9 +73,8 @@ static bool window_of(struct plm_trun *r, struct plm_tcall *c, struct window *re
     if (!ret->valid)
         return true;
     ret->first_char = (size_t)start;
-    ret->from = plm_tstr_offset(c->self.str, (size_t)start);
-    ret->to = plm_tstr_offset(c->self.str, (size_t)end);
-    return true;
+    return plm_tstr_offset(r, c->self.str, (size_t)start, &ret->from) &&
+           plm_tstr_offset(r, c->self.str, (size_t)end, &ret->to);
 }
 
 static bool affix_matches(const struct plm_tstr *s, const struct window *w,

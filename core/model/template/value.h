@@ -163,6 +163,13 @@ struct plm_tscope {
     bool captured; // a macro holds it
 };
 
+// Where the last search for a character ended.
+struct plm_tseek {
+    const struct plm_tstr *str;
+    size_t chars;
+    size_t bytes;
+};
+
 // One render.
 struct plm_trun {
     struct plm_tarena arena;
@@ -178,6 +185,7 @@ struct plm_trun {
     struct plm_tbuf *out; // where output goes
     struct plm_tdict *context;
     struct plm_tscope *scope;
+    struct plm_tseek seek;
     struct plm_tval hole; // input of the filter of a filter block
     bool printed_parts;   // parts of a message, or arguments of a call, as they stand in memory
     bool printed_args;
@@ -233,7 +241,7 @@ uint32_t plm_tstr_origin(const struct plm_tstr *s);
 bool plm_tstr_any_user(const struct plm_tstr *s);
 size_t plm_tstr_chars(struct plm_tstr *s);
 // Byte offset of character i (i <= number of characters).
-size_t plm_tstr_offset(struct plm_tstr *s, size_t i);
+bool plm_tstr_offset(struct plm_trun *r, struct plm_tstr *s, size_t i, size_t *ret);
 // Length of the character at p (at least 1, for malformed bytes too) and its code point.
 size_t plm_tstr_next(const char *p, const char *end, uint32_t *ret_cp);
 size_t plm_tstr_prev(const char *begin, const char *p, uint32_t *ret_cp);
