@@ -44,6 +44,31 @@ static bool is_role(const char *name)
     return false;
 }
 
+static int check_calls(struct json_object *message, size_t i, plim_error *err)
+{
+    char param[96]; // of 64 at most: a body has no more than PLM_JSON_TREE_NODES_MAX calls
+    struct json_object *calls = member(message, "tool_calls");
+    snprintf(param, sizeof(param), "messages[%zu].tool_calls", i);
+    if (calls != NULL && !json_object_is_type(calls, json_type_array))
+        return bad(err, param, "an array");
+    const size_t n = calls != NULL ? json_object_array_length(calls) : 0;
+    for (size_t c = 0; c < n; c++) {
+        struct json_object *call = json_object_array_get_idx(calls, c);
+        struct json_object *function =
+            json_object_is_type(call, json_type_object) ? member(call, "function") : NULL;
+        snprintf(param, sizeof(param), "messages[%zu].tool_calls[%zu].function", i, c);
+        if (!json_object_is_type(function, json_type_object) ||
+            !json_object_is_type(member(function, "name"), json_type_string))
+            return bad(err, param, "an object with a name");
+        struct json_object *arguments = member(function, "arguments");
+        snprintf(param, sizeof(param), "messages[%zu].tool_calls[%zu].function.arguments", i, c);
+        if (arguments != NULL && !json_object_is_type(arguments, json_type_string) &&
+            !json_object_is_type(arguments, json_type_object))
+            return bad(err, param, "a string of JSON or an object");
+    }
+    return PLIM_OK;
+}
+
 static int check_message(struct json_object *message, size_t i, plim_error *err)
 {
     char param[64];
@@ -77,7 +102,7 @@ static int check_message(struct json_object *message, size_t i, plim_error *err)
         if (!json_object_is_type(member(part, "text"), json_type_string))
             return bad(err, param, "a part with a string text");
     }
-    return PLIM_OK;
+    return check_calls(message, i, err);
 }
 
 static int read_flag(struct json_object *body, const char *name, bool *ret, plim_error *err)
@@ -108,6 +133,13 @@ static int read_body(struct json_object *body, struct plm_chat_opts *opts, plim_
     opts->tools = member(body, "tools");
     if (opts->tools != NULL && !json_object_is_type(opts->tools, json_type_array))
         return bad(err, "tools", "an array");
+    const size_t n_tools = opts->tools != NULL ? json_object_array_length(opts->tools) : 0;
+    for (size_t i = 0; i < n_tools; i++) {
+        char param[32];
+        snprintf(param, sizeof(param), "tools[%zu]", i);
+        if (!json_object_is_type(json_object_array_get_idx(opts->tools, i), json_type_object))
+            return bad(err, param, "an object");
+    }
     opts->kwargs = member(body, "chat_template_kwargs");
     if (opts->kwargs != NULL && !json_object_is_type(opts->kwargs, json_type_object))
         return bad(err, "chat_template_kwargs", "an object");

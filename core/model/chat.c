@@ -106,7 +106,8 @@ static int try_all(const struct plm_template *tmpl, const struct plm_chat_attemp
     if (first->form.known) // else the test renders have decided
         has &= ~(unsigned)PLM_CHAT_HAS_TEXT;
     // Fewest changes first.
-    for (int bits = 1; bits <= 3; bits++)
+    const int most = first->form.known ? 2 : 3;
+    for (int bits = 1; bits <= most; bits++)
         for (unsigned how = 1; how < 64 && best->score > 0 && r == PLM_OK; how++) {
             const bool both = (how & PLM_CHAT_HAS_PARTS) && (how & PLM_CHAT_HAS_TEXT);
             if (__builtin_popcount(how) != bits || (how & ~has) != 0 || both)

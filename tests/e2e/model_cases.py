@@ -46,6 +46,59 @@ def complete(server, prompt, **fields):
     return server.post("/v1/completions", {"prompt": prompt, "temperature": 0, **fields}, timeout=300)
 
 
+SAYS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+HERE = {"role": "user", "content": "Where?"}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+
+
+def calling(**fields):
+    call = {"id": "call00001", "type": "function", "function": {"name": "look_up", **fields}}
+    return [HERE, {"role": "assistant", "content": None, "tool_calls": [call]}]
+
+
+@case
+def what_the_template_leaves_out_is_refused_by_name():
+    drops = "{% for m in messages if m.role != 'system' %}{{ m.content if m.content is string }}{% for t in " \
+            "m.tool_calls or [] %}{% for k, v in t.function.arguments.items() %}{{ k }}{% endfor %}{% endfor %}" \
+            "{% endfor %}"
+    refused = (
+        ("tools", {"messages": [HERE], "tools": [TOOL]}),
+        ("tools[1]", {"messages": [HERE], "tools": [TOOL, "look"]}),
+        ("messages[0].content", {"messages": [{"role": "system", "content": "Be brief."}, HERE]}),
+        ("messages[0].content[1]", {"messages": [{"role": "system", "content": [
+            {"type": "text", "text": " "}, {"type": "text", "text": "Be brief."}]}, HERE]}),
+        ("messages[1].tool_calls[0].function.arguments", {"messages": calling(arguments="{\"a\": ")}),
+        ("messages[1].tool_calls[0].function.arguments", {"messages": calling(arguments=5)}),
+        ("messages[1].tool_calls[0].function", {"messages": [HERE, {"role": "assistant", "tool_calls": [{}]}]}),
+        ("messages[1].tool_calls", {"messages": [HERE, {"role": "assistant", "tool_calls": "x"}]}),
+    )
+    with start("--chat-template", drops) as server:
+        for param, body in refused:
+            for path in ("/v1/chat/completions", "/apply-template"):
+                status, answer = server.post(path, {**body, "max_tokens": 1})
+                check((status, answer.get("error", {}).get("param")) == (400, param), f"{param}: {status} {answer}")
+        parts = [{"type": "text", "text": "Where"}, {"type": "text", "text": "to?"}]
+        same(server.post("/apply-template", {"messages": [{"role": "user", "content": parts}]})[1]["prompt"], "Where\nto?")
+        same(server.post("/v1/chat/completions", {"messages": [HERE], "tools": [], "max_tokens": 1})[0], 200)
+        same(server.post("/v1/chat/completions",
+                         {"messages": [HERE], "tools": [TOOL], "tool_choice": "none", "max_tokens": 1})[0], 200)
+
+
+@case
+def a_conversation_has_one_prompt_in_all_its_spellings():
+    with start("--chat-template", SAYS) as server:
+        def prompt(*messages):
+            status, answer = server.post("/apply-template", {"messages": list(messages)})
+            check(status == 200, answer)
+            return answer["prompt"]
+        said = [{"role": "user", "content": c} for c in ("Hi.", [{"type": "text", "text": "Hi."}])]
+        same({prompt(m) for m in said}, {"<user>Hi."})
+        calls = [{"role": "assistant", "tool_calls": calling()[1]["tool_calls"], **extra}
+                 for extra in ({}, {"content": None}, {"content": ""}, {"content": []})]
+        same({prompt(HERE, m) for m in calls}, {"<user>Where?<assistant>"})
+        same(prompt({"role": "developer", "content": "Be brief."}, HERE), "<system>Be brief.<user>Where?")
+
+
 @case
 def the_start_prints_the_plan_and_memory_adds_up():
     with start() as server:

@@ -179,6 +179,226 @@ START_TEST(messages_can_be_normalized)
 }
 END_TEST
 
+// A conversation with all that a request may bring, through what the template was found to read.
+static const char *probed(const char *source, const char *messages, const char *tools)
+{
+    static char param[PLM_CHAT_PARAM_BYTES];
+    static char text[4096];
+    struct plm_template *tmpl = NULL;
+    struct plm_chat_form form;
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    ck_assert_msg(load(source, &tmpl) == PLM_OK, "%s", err.msg);
+    ck_assert_int_eq(plm_chat_probe(tmpl, &opts, &form, &err), PLM_OK);
+    opts.normalize = true;
+    opts.form = &form;
+    opts.param = param;
+    opts.messages = json_tokener_parse(messages);
+    opts.tools = tools == NULL ? NULL : json_tokener_parse(tools);
+    ck_assert_ptr_nonnull(opts.messages);
+    plm_render_finish(&render);
+    if (plm_chat_render(tmpl, &opts, &render, &err) == PLM_OK)
+        snprintf(text, sizeof(text), "%s", render.text.len > 0 ? render.text.data : "");
+    else
+        snprintf(text, sizeof(text), "! %s", param);
+    json_object_put(opts.messages);
+    json_object_put(opts.tools);
+    plm_template_destroy(tmpl);
+    return text;
+}
+
+#define TURN "{% for m in messages %}<{{ m.role }}>"
+#define SAYS TURN "{{ m.content }}{% endfor %}"
+#define CALLS                                                                                      \
+    "{% for t in m.tool_calls or [] %}[{{ t.function.name }} {{ t.function.arguments | tojson "    \
+    "}}]{% endfor %}"
+#define CALL(arguments)                                                                            \
+    "{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"tool_calls\": "         \
+    "[{\"id\": \"call00001\", \"function\": {\"name\": \"f\"" arguments "}}]}"
+
+// Origin, not equality: a text stands in for no other one.
+START_TEST(what_vanishes_is_named_although_its_like_is_there)
+{
+    static const char twice[] = "[{\"role\": \"user\", \"content\": \"same\"}, {\"role\": "
+                                "\"assistant\", \"content\": \"same\"}, {\"role\": \"user\", "
+                                "\"content\": \"same\"}]";
+    ck_assert_str_eq(probed(SAYS, twice, NULL), "<user>same<assistant>same<user>same");
+    ck_assert_str_eq(
+        probed("{% for m in messages %}{{ m.content if m.role == 'user' }}{% endfor %}", twice,
+               NULL),
+        "! messages[1].content");
+    ck_assert_str_eq(probed("{{ messages[-1].content }}", twice, NULL), "! messages[0].content");
+    // The template's own word is no text of the user's either.
+    ck_assert_str_eq(probed("same {{ messages[0].content }}", twice, NULL),
+                     "! messages[1].content");
+    // Of several parts each counts, blank ones aside.
+    static const char parts[] =
+        "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+        "\"text\", \"text\": \" \\n\"}, {\"type\": \"text\", \"text\": \"b\"}]}]";
+    ck_assert_str_eq(probed("{{ messages[0].content if messages[0].content is string else "
+                            "messages[0].content[0].text }}",
+                            parts, NULL),
+                     "a\n \n\nb");
+    ck_assert_str_eq(probed("{{ messages[0].content[0].text }}", parts, NULL),
+                     "! messages[0].content[2]");
+}
+END_TEST
+
+START_TEST(tools_are_in_the_prompt_or_refused)
+{
+    static const char ask[] = "[{\"role\": \"user\", \"content\": \"q\"}]";
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"one\"}}, "
+                                "{\"type\": \"function\", \"function\": {\"name\": \"two\"}}]";
+    ck_assert_str_eq(probed(SAYS, ask, tools), "! tools");
+    ck_assert_str_eq(probed("{{ tools | length }}" SAYS, ask, tools), "! tools");
+    ck_assert_str_eq(probed("{% if tools %}{{ tools[0] | tojson }}{% endif %}" SAYS, ask, tools),
+                     "! tools[1]");
+    ck_assert_str_eq(
+        probed("{% for t in tools %}{{ t.function.name }} {% endfor %}" SAYS, ask, tools),
+        "one two <user>q");
+    ck_assert_str_eq(
+        probed("{% for t in tools %}{{ t.function.name }} {% endfor %}" SAYS, ask, NULL),
+        "<user>q");
+    ck_assert_str_eq(probed("{{ tools }}" SAYS, ask, "[]"), probed("{{ tools }}" SAYS, ask, NULL));
+}
+END_TEST
+
+START_TEST(a_developer_is_the_system_where_none_is_known)
+{
+    static const char developer[] = "[{\"role\": \"developer\", \"content\": \"d\"}, {\"role\": "
+                                    "\"user\", \"content\": \"q\"}]";
+    ck_assert_str_eq(probed(SAYS, developer, NULL), "<system>d<user>q");
+    ck_assert_str_eq(probed("{% for m in messages %}<{{ 'dev' if m.role == 'developer' else m.role "
+                            "}}>{{ m.content }}{% endfor %}",
+                            developer, NULL),
+                     "<dev>d<user>q");
+    ck_assert_str_eq(
+        probed("{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif "
+               "%}{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}",
+               developer, NULL),
+        "! messages[0].role");
+    ck_assert_str_eq(err.msg, "no");
+}
+END_TEST
+
+START_TEST(reasoning_may_go_and_nothing_else_of_a_reply)
+{
+    static const char source[] = TURN "{{ m.content.split('</think>')[-1] if m.role == 'assistant' "
+                                      "else m.content }}{% endfor %}";
+    static const char dropped[] = TURN "{{ m.content if m.role != 'assistant' }}{% endfor %}";
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "
+                                   "\"assistant\", \"content\": \"<think>so</think>\"}]";
+    ck_assert_str_eq(probed(source, messages, NULL), "<user>q<assistant>");
+    ck_assert_str_eq(probed(dropped, messages, NULL), "! messages[1].content");
+}
+END_TEST
+
+START_TEST(text_beside_calls_gets_a_message_of_its_own_where_needed)
+{
+    static const char source[] =
+        TURN "{% if m.tool_calls %}" CALLS "{% else %}{{ m.content }}{% endif %}{% endfor %}";
+    static const char both[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"t\", "
+        "\"tool_calls\": [{\"id\": \"call00001\", \"function\": {\"name\": \"f\", \"arguments\": "
+        "\"{}\"}}]}]";
+    ck_assert_str_eq(probed(source, both, NULL), "<user>q<assistant>t<assistant>[f {}]");
+    ck_assert_str_eq(probed(TURN "{{ m.content }}" CALLS "{% endfor %}", both, NULL),
+                     "<user>q<assistant>t[f {}]");
+}
+END_TEST
+
+START_TEST(arguments_that_are_none_are_kept_or_named)
+{
+    static const char prints[] = TURN "{{ m.content }}" CALLS "{% endfor %}";
+    static const char walks[] =
+        TURN "{{ m.content }}{% for t in m.tool_calls or [] %}{{ t.function.name }}{% for k, v in "
+             "t.function.arguments.items() %} {{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}";
+    static const char cut[] = "[" CALL(", \"arguments\": \"{\\\"a\\\": \"") "]";
+    static const char *const none[] = {"[" CALL("") "]",
+                                       "[" CALL(", \"arguments\": null") "]",
+                                       "[" CALL(", \"arguments\": \"\"") "]",
+                                       "[" CALL(", \"arguments\": \" \"") "]",
+                                       "[" CALL(", \"arguments\": {}") "]",
+                                       "[" CALL(", \"arguments\": \"{}\"") "]"};
+    ck_assert_str_eq(probed(prints, cut, NULL), "<user>q<assistant>[f \"{\\\"a\\\": \"]");
+    ck_assert_str_eq(probed(walks, cut, NULL), "! messages[1].tool_calls[0].function.arguments");
+    ck_assert_ptr_nonnull(strstr(err.msg, "JSON at byte 6"));
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        ck_assert_str_eq(probed(prints, none[i], NULL), "<user>q<assistant>[f {}]");
+        ck_assert_str_eq(probed(walks, none[i], NULL), "<user>q<assistant>f");
+    }
+    // What the template says of itself is no fault of the arguments.
+    ck_assert_str_eq(probed(SAYS "{% if messages | length == 2 %}{{ raise_exception('two') }}"
+                                 "{% endif %}",
+                            cut, NULL),
+                     "! messages");
+    ck_assert_str_eq(err.msg, "two");
+}
+END_TEST
+
+// Origins are numbers of their own; spans are of one owner all the same.
+START_TEST(spans_of_texts_that_meet_are_one)
+{
+    ck_assert_str_eq(probed("{{ messages[0].content ~ messages[1].content }}",
+                            "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                            "\"content\": \"b\"}]",
+                            NULL),
+                     "ab");
+    ck_assert_uint_eq(render.n_spans, 1);
+    ck_assert(!render.spans[0].trusted);
+}
+END_TEST
+
+// All attempts of a request share one limit, so that a hostile one costs no more than a large one.
+START_TEST(attempts_share_the_limit_of_steps)
+{
+    struct plm_template *tmpl = NULL;
+    struct plm_chat_opts opts;
+    plm_chat_opts_init(&opts);
+    ck_assert_int_eq(load("{% for i in range(1000) %}{% set x = i %}{% endfor %}nothing", &tmpl),
+                     0);
+    opts.messages = json_tokener_parse("[{\"role\": \"user\", \"content\": \"a\"}]");
+    uint64_t once = 0;
+    for (uint64_t steps = 1000; once == 0; steps += 500) {
+        opts.strict = true;
+        opts.render.limits.steps = steps;
+        if (plm_chat_render(tmpl, &opts, &render, &err) == PLM_OK)
+            once = steps;
+        plm_render_finish(&render);
+    }
+    opts.strict = false;
+    opts.render.limits.steps = once + 500; // the first attempt fits, no other does
+    ck_assert_int_eq(plm_chat_render(tmpl, &opts, &render, &err), PLM_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(err.msg, "messages[0].content"));
+    json_object_put(opts.messages);
+    plm_template_destroy(tmpl);
+}
+END_TEST
+
+START_TEST(probes_out_of_memory_leak_nothing)
+{
+    struct plm_template *tmpl = NULL;
+    struct plm_chat_opts opts;
+    struct plm_chat_form form;
+    plm_chat_opts_init(&opts);
+    ck_assert_int_eq(load(SAYS, &tmpl), PLM_OK);
+    struct plm_host_stats stats;
+    plm_host_read(host, &stats);
+    const int64_t before = stats.used_bytes;
+    int status = PLM_ERR_NOMEM_HOST;
+    for (uint64_t n = 1; status != PLM_OK; n++) {
+        ck_assert_uint_lt(n, 20000);
+        plm_host_fail_nth(host, n, 0);
+        status = plm_chat_probe(tmpl, &opts, &form, &err);
+        plm_host_fail_nth(host, 0, 0);
+        ck_assert(status == PLM_OK || status == PLM_ERR_NOMEM_HOST);
+        plm_host_read(host, &stats);
+        ck_assert_int_eq(stats.used_bytes, before);
+    }
+    plm_template_destroy(tmpl);
+}
+END_TEST
+
 START_TEST(chats_out_of_memory_leak_nothing)
 {
     struct plm_template *tmpl = NULL;
@@ -246,6 +466,15 @@ int main(void)
     tcase_add_test(tc, messages_can_be_normalized);
     tcase_add_test(tc, chats_out_of_memory_leak_nothing);
     tcase_add_test(tc, many_nulls_cost_no_more_than_many_members);
+    tcase_add_test(tc, what_vanishes_is_named_although_its_like_is_there);
+    tcase_add_test(tc, tools_are_in_the_prompt_or_refused);
+    tcase_add_test(tc, a_developer_is_the_system_where_none_is_known);
+    tcase_add_test(tc, reasoning_may_go_and_nothing_else_of_a_reply);
+    tcase_add_test(tc, text_beside_calls_gets_a_message_of_its_own_where_needed);
+    tcase_add_test(tc, arguments_that_are_none_are_kept_or_named);
+    tcase_add_test(tc, spans_of_texts_that_meet_are_one);
+    tcase_add_test(tc, attempts_share_the_limit_of_steps);
+    tcase_add_test(tc, probes_out_of_memory_leak_nothing);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

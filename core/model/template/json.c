@@ -82,7 +82,7 @@ static bool convert_inner(struct plm_trun *r, struct json_object *obj, uint32_t 
 static bool convert(struct plm_trun *r, struct json_object *obj, uint32_t origin, bool copy,
                     struct plm_tval *ret)
 {
-    if (!plm_tpl_enter(r) || !convert_inner(r, obj, origin, copy, ret))
+    if (!plm_tpl_step(r, 1) || !plm_tpl_enter(r) || !convert_inner(r, obj, origin, copy, ret))
         return false;
     r->depth--;
     return true;
