@@ -8,11 +8,15 @@
 #include "tools/cmd.h"
 #include "tools/files.h"
 #include "tools/opts.h"
+#ifdef PLM_SERVER
+#include "tools/serve/connections.h"
+#endif
 #include "tools/term.h"
 
 struct flags {
     const char *plan_out;
     uint64_t device_memory;
+    uint32_t max_connections; // 0: as many as serve takes unless told
     bool json;
     bool diff;
 };
@@ -30,6 +34,11 @@ static const struct plm_opt table[] = {
             PLM_OPT_FLAG, offsetof(struct flags, diff)),
     PLM_OPT("--plan-out", "FILE", "also write the plan as JSON to a file", PLM_OPT_STRING,
             offsetof(struct flags, plan_out)),
+#ifdef PLM_SERVER
+    PLM_OPT_IN("--max-connections", "N",
+               "connections that serve is to have room for (default: as there)", PLM_OPT_U32,
+               offsetof(struct flags, max_connections), 1, PLM_CONNECTIONS_MAX),
+#endif
     PLM_OPT_END,
 };
 
@@ -84,11 +93,25 @@ static bool is_dry(const char *device)
     return false;
 }
 
+// What serve will hold beside the engine belongs to what a start plans.
+static void add_connections(plim_engine_opts *opts, const struct flags *flags)
+{
+#ifdef PLM_SERVER
+    plm_connections_plan(opts, flags->max_connections > 0
+                                   ? flags->max_connections
+                                   : plm_connections_by_budget(opts->host_limit_bytes));
+#else
+    (void)opts;
+    (void)flags;
+#endif
+}
+
 static int make(struct plm_engine_flags *engine_flags, const struct flags *flags)
 {
     plim_error err = PLIM_INIT(plim_error);
     plim_plan *plan = NULL;
     plm_term_attach(&engine_flags->opts, engine_flags->verbose);
+    add_connections(&engine_flags->opts, flags);
     int r = flags->device_memory > 0
                 ? plim_plan_dry(&engine_flags->opts, flags->device_memory, &plan, &err)
                 : plim_plan_create(&engine_flags->opts, &plan, &err);

@@ -16,10 +16,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tools/serve/connections.h"
+
 // Connections that wait for accept(): more than one burst of clients, the kernel caps it itself.
 #define BACKLOG 1024
-// A server of more connections than this is limited by other things first.
-#define CONNECTIONS_MAX 16384
 
 static bool is_unix(const char *host)
 {
@@ -133,7 +133,7 @@ unsigned plm_connections_that_fit(unsigned reserve)
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         getrlimit(RLIMIT_NOFILE, &limit);
     rlim_t used = (rlim_t)open_now() + reserve;
-    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > used + CONNECTIONS_MAX)
-        return CONNECTIONS_MAX;
+    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > used + PLM_CONNECTIONS_MAX)
+        return PLM_CONNECTIONS_MAX;
     return limit.rlim_cur > used ? (unsigned)(limit.rlim_cur - used) : 1;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // plimsoll serve: options, start, the loop of the I/O thread, and the end.
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 
 #include "tools/cmd.h"
 #include "tools/files.h"
+#include "tools/serve/connections.h"
 #include "tools/serve/fields.h"
 #include "tools/serve/listen.h"
 #include "tools/serve/server.h"
@@ -37,10 +37,6 @@
 // were admitted still need. A body beyond it is answered 503 rather than left in the kernel's
 // buffer, since bodies that wait half received would wait for each other.
 #define BODIES_PART_OF_HOST 2
-// The host budget where none was asked for and the machine is small (core/plimsoll.h).
-#define HOST_BUDGET_MIN (UINT64_C(64) << 20)
-// However small the budget is that was asked for.
-#define CONNECTIONS_MIN 16
 // After a forced end, answers that are still being written get so long.
 #define LAST_WRITES_MS 2000
 #define EVENTS_MAX     64
@@ -98,11 +94,11 @@ static const struct plm_opt serve_table[] = {
                "connections at once; more are answered 503, but for probes\n"
                "(default: what half of the host budget holds, of 64MiB where\n"
                "--host-limit is not given)",
-               PLM_OPT_U32, IN(max_connections), 1, 16384),
+               PLM_OPT_U32, IN(max_connections), 1, PLM_CONNECTIONS_MAX),
     PLM_OPT_IN("--max-connections-per-peer", "N",
                "connections of one address (IPv6: /64) whose request is not\n"
                "complete; not of --trusted-proxies (default: half of all)",
-               PLM_OPT_U32, IN(max_per_peer), 1, 16384),
+               PLM_OPT_U32, IN(max_per_peer), 1, PLM_CONNECTIONS_MAX),
     PLM_OPT_IN("--sse-ping-interval", "S",
                "seconds of silence after which a stream sends a comment;\n0: never (default 15)",
                PLM_OPT_DOUBLE, IN(ping_s), 0, 3600),
@@ -445,31 +441,25 @@ static void run(struct loop *l)
 
 // ---- start ----
 
-// Their bytes are known before they come, and the plan leaves them out of what it gives away. By
-// default they take at most half as much as the requests on them: the part of the host budget that
-// is sure on every machine, or of the one that was asked for.
+// Their bytes are known before they come, and the plan leaves them out of what it gives away.
 static void limit_connections(struct plm_server *srv, struct plm_http_config *config)
 {
     static const char *const probes[] = {"/health", "/livez", "/readyz", NULL};
     plim_engine_opts *opts = &srv->engine_flags.opts;
-    const uint64_t bytes = plm_http_connection_bytes();
-    const uint64_t budget = opts->host_limit_bytes > 0 ? opts->host_limit_bytes : HOST_BUDGET_MIN;
-    uint64_t n = srv->flags.max_connections;
-    if (n == 0)
-        n = budget / 2 / bytes > CONNECTIONS_MIN ? budget / 2 / bytes : CONNECTIONS_MIN;
     const unsigned fit = plm_connections_that_fit(FD_RESERVE + PLM_HTTP_PROBE_PLACES);
+    unsigned n = srv->flags.max_connections;
+    if (n == 0)
+        n = plm_connections_by_budget(opts->host_limit_bytes);
     n = n < fit ? n : fit;
-    config->max_connections = (unsigned)n;
-    config->max_per_peer = srv->flags.max_per_peer;
-    if (config->max_per_peer == 0)
-        config->max_per_peer = (config->max_connections + 1) / 2;
+    config->max_connections = n;
+    config->max_per_peer = srv->flags.max_per_peer > 0 ? srv->flags.max_per_peer : (n + 1) / 2;
     config->trusted = &srv->trusted_proxies;
     config->probes = probes;
-    opts->host_caller_bytes = (n + PLM_HTTP_PROBE_PLACES) * bytes;
+    plm_connections_plan(opts, n);
     fprintf(stderr,
-            "plimsoll serve: at most %u connections of %" PRIu64 " KiB each, %u of the same peer "
-            "without a complete request; %d more for probes\n",
-            config->max_connections, bytes / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
+            "plimsoll serve: at most %u connections of %zu KiB each, %u of the same peer without a "
+            "complete request; %d more for probes\n",
+            n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
 }
 
 static bool start_io(struct loop *l)
