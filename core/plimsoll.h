@@ -114,7 +114,8 @@ typedef struct plim_error {
     uint32_t struct_size;
     int32_t status;
     char term[32];         /* refusals: the binding term ("kv", "host", "context", "queue") */
-    char param[64];        /* INVALID: the argument or field ("messages[2].role") */
+    char param[64];        /* the argument or field that it is about, if one ("ctx_size",
+                              "messages[2].role") */
     char message[512];     /* one sentence for people */
     int32_t retry_after_s; /* NOMEM_NOW, QUEUE_FULL: forecast, at least 1; else 0 */
     int32_t reserved;

@@ -12,10 +12,18 @@ int plm_fail(struct plm_error *err, int status, const char *fmt, ...)
     err->status = status;
     err->needed_bytes = 0;
     err->limit_bytes = 0;
+    err->param = NULL;
     va_list ap;
     va_start(ap, fmt);
     plm_vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
+    return status;
+}
+
+int plm_fail_about(struct plm_error *err, int status, const char *param)
+{
+    if (err != NULL && status != PLM_OK && err->param == NULL)
+        err->param = param;
     return status;
 }
 

@@ -39,12 +39,17 @@ struct plm_error {
     int status;
     int64_t needed_bytes; // refusals: what the request needs; else 0
     int64_t limit_bytes;  // refusals: what there is; else 0
+    const char *param;    // the public option at fault, a constant; NULL: none
     char msg[PLM_ERROR_MSG_BYTES];
 };
 
 // Fills err (may be NULL) and returns status, so that callers write `return plm_fail(err, ...)`.
 int plm_fail(struct plm_error *err, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+// Says which public option (a constant) a failure is about, where nothing said so before, and
+// returns status. No effect where nothing failed, or err is NULL.
+int plm_fail_about(struct plm_error *err, int status, const char *param);
 
 // Short constant name of a status ("out of device memory"); never NULL.
 const char *plm_strstatus(int status);

@@ -174,7 +174,8 @@ int plm_error_set(plim_error *ret, int status, const char *param, const char *fm
 
 int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
 {
-    plm_error_set(ret, status, NULL, "%s", err->msg[0] != '\0' ? err->msg : plm_strstatus(status));
+    plm_error_set(ret, status, err->param, "%s",
+                  err->msg[0] != '\0' ? err->msg : plm_strstatus(status));
     if (ret != NULL) {
         ret->needed_bytes = err->needed_bytes;
         ret->limit_bytes = err->limit_bytes;

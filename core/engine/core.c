@@ -32,7 +32,10 @@ static int parse_template(struct plm_core *core, struct plm_error *err)
 static int open_template(struct plm_core *core, struct plm_error *err)
 {
     int r = parse_template(core, err);
-    return r == PLM_OK && core->chat != NULL ? plm_text_probe(core, err) : r;
+    if (r == PLM_OK && core->chat != NULL)
+        r = plm_text_probe(core, err);
+    return plm_fail_about(err, r,
+                          core->opts.chat_template != NULL ? "chat_template" : "model_path");
 }
 
 static int list_eog(struct plm_core *core, struct plm_error *err)
@@ -55,9 +58,11 @@ static int check_context(const struct plm_core *core, struct plm_error *err)
 {
     uint32_t trained = plm_model_facts(core->model)->n_ctx_train;
     if (core->opts.ctx_size > trained)
-        return plm_fail(err, PLM_ERR_INVALID,
-                        "ctx_size is %u, but the model was trained for %u tokens",
-                        core->opts.ctx_size, trained);
+        return plm_fail_about(err,
+                              plm_fail(err, PLM_ERR_INVALID,
+                                       "ctx_size is %u, but the model was trained for %u tokens",
+                                       core->opts.ctx_size, trained),
+                              "ctx_size");
     return PLM_OK;
 }
 
@@ -130,13 +135,13 @@ static int check_host(const struct plm_core *core, int64_t limit, int64_t least,
         return PLM_OK;
     plm_fail(err, PLM_ERR_NOMEM_HOST,
              "the host budget does not hold the engine's own tables and the smallest requests; "
-             "--host-limit at least %lldMiB starts",
+             "host_limit_bytes at least %lldMiB starts",
              (long long)((host.used_bytes + most + HOST_ROOM_BYTES + 2 * mib - 1) / mib));
     if (err != NULL) {
         err->needed_bytes = needed;
         err->limit_bytes = limit;
     }
-    return PLM_ERR_NOMEM_HOST;
+    return plm_fail_about(err, PLM_ERR_NOMEM_HOST, "host_limit_bytes");
 }
 
 int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err)
@@ -242,7 +247,7 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
 
 static int build(struct plm_core *core, struct plm_error *err)
 {
-    int r = plm_core_open_device(core, err);
+    int r = plm_fail_about(err, plm_core_open_device(core, err), "device");
     if (r == PLM_OK)
         r = plm_opts_judge(&core->opts, plm_device_caps(core->device)->unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
@@ -294,7 +299,7 @@ int plm_core_open(const struct plm_engine_env *env, const plim_engine_opts *opts
     core->log = (struct plm_log){opts->log, opts->log_ctx, (int)opts->log_level};
     core->opts = *opts;
     snprintf(core->file_name, sizeof(core->file_name), "%s", slash != NULL ? slash + 1 : path);
-    int r = open_files(core, err);
+    int r = plm_fail_about(err, open_files(core, err), "model_path");
     if (r != PLM_OK) {
         plm_core_destroy(core);
         return r;

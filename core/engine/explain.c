@@ -325,7 +325,7 @@ static int explain_opts(const plim_engine_opts *opts, double bytes_per_second, b
         r = plm_error_set(err, PLIM_ERR_INVALID, "bytes_per_second",
                           "nothing reads %g bytes a second", bytes_per_second);
     else if ((r = read_and_explain(env.host, &o, &e, json, &buf, &why)) != PLM_OK)
-        r = plm_error_out(err, r, &why);
+        r = plm_error_out(err, plm_fail_about(&why, r, "model_path"), &why);
     else
         r = plm_text_out(buf.data, buf.len, out, cap, need);
     plm_buf_finish(&buf);

@@ -132,7 +132,7 @@ static int inspect(const char *path, bool json, char *out, size_t cap, size_t *n
     int r = plm_gguf_open(host, path, &gguf, &why);
     if (r != PLM_OK) {
         plm_host_destroy(host);
-        return plm_error_out(err, r, &why);
+        return plm_error_out(err, plm_fail_about(&why, r, "path"), &why);
     }
     struct plm_buf buf;
     plm_buf_init(&buf, host, PLM_HOST_OTHER);

@@ -96,25 +96,32 @@ int plm_opts_judge(const plim_engine_opts *o, bool unified, uint64_t block_bytes
 {
     const uint64_t limit = unified ? o->memory_limit_bytes : 0; // 0: no limit
     if (limit != 0 && o->host_caller_bytes >= limit)
-        return plm_fail(err, PLM_ERR_INVALID,
-                        "host_caller_bytes is %llu, but memory_limit_bytes is %llu: on this device "
-                        "what the connections can take is a part of it",
-                        (unsigned long long)o->host_caller_bytes, (unsigned long long)limit);
+        return plm_fail_about(
+            err,
+            plm_fail(err, PLM_ERR_INVALID,
+                     "host_caller_bytes is %llu, but memory_limit_bytes is %llu: on this device "
+                     "what the connections can take is a part of it",
+                     (unsigned long long)o->host_caller_bytes, (unsigned long long)limit),
+            "host_caller_bytes");
     if (limit != 0 && o->host_limit_bytes >= limit - o->host_caller_bytes)
-        return plm_fail(
-            err, PLM_ERR_INVALID,
-            "host_limit_bytes is %llu, but memory_limit_bytes is %llu: on this device "
-            "the host budget is a part of it, and what the caller takes beside it (%llu)",
-            (unsigned long long)o->host_limit_bytes, (unsigned long long)limit,
-            (unsigned long long)o->host_caller_bytes);
+        return plm_fail_about(
+            err,
+            plm_fail(err, PLM_ERR_INVALID,
+                     "host_limit_bytes is %llu, but memory_limit_bytes is %llu: on this device "
+                     "the host budget is a part of it, and what the caller takes beside it (%llu)",
+                     (unsigned long long)o->host_limit_bytes, (unsigned long long)limit,
+                     (unsigned long long)o->host_caller_bytes),
+            "host_limit_bytes");
     const uint64_t pinned_blocks = plm_div_ceil(o->max_total_tokens, PLM_KV_BLOCK_TOKENS);
     if (pinned_blocks != 0 && o->kv_min_bytes / block_bytes > pinned_blocks)
-        return plm_fail(err, PLM_ERR_INVALID,
-                        "kv_min_bytes is %llu, but max_total_tokens pins the KV cache to %llu "
-                        "tokens, which take %llu bytes",
-                        (unsigned long long)o->kv_min_bytes,
-                        (unsigned long long)o->max_total_tokens,
-                        (unsigned long long)(pinned_blocks * block_bytes));
+        return plm_fail_about(
+            err,
+            plm_fail(err, PLM_ERR_INVALID,
+                     "kv_min_bytes is %llu, but max_total_tokens pins the KV cache to %llu "
+                     "tokens, which take %llu bytes",
+                     (unsigned long long)o->kv_min_bytes, (unsigned long long)o->max_total_tokens,
+                     (unsigned long long)(pinned_blocks * block_bytes)),
+            "kv_min_bytes");
     return PLM_OK;
 }
 

@@ -122,7 +122,7 @@ int plm_plan_dry(const struct plm_profile_opts *opts, const struct plm_stress_re
         if (caps.max_context == 0)
             return plm_plan_fail(&in, opts->cost,
                                  in.pinned_tokens != PLM_PLAN_NO_LIMIT
-                                     ? "--max-total-tokens does not fit"
+                                     ? "max_total_tokens does not fit"
                                      : "the model does not fit",
                                  err);
         r = plm_plan_replan(&in, opts->cost, &caps, &plan, err);

@@ -191,7 +191,7 @@ int plm_loop_plan(struct plm_loop *l, struct plm_plan *ret)
         if ((r = plm_loop_take_workspace(l)) != PLM_OK)
             return r;
     }
-    return fail_plan(l, plm_loop_pinned(l) ? "--max-total-tokens does not fit"
+    return fail_plan(l, plm_loop_pinned(l) ? "max_total_tokens does not fit"
                                            : "weights, workspace and one KV block per "
                                              "sequence do not fit");
 }
@@ -260,7 +260,7 @@ int plm_profile_foresee(const struct plm_profile_opts *opts,
         return r;
     bool size_given = in.pinned_tokens != PLM_PLAN_NO_LIMIT;
     return plm_plan_fail(&in, opts->cost,
-                         size_given ? "--max-total-tokens does not fit" : "the model does not fit",
+                         size_given ? "max_total_tokens does not fit" : "the model does not fit",
                          err);
 }
 

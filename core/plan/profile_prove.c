@@ -2,6 +2,7 @@
 // Steps 5 and 6 of the loop: the pool at its planned size beside the ballast, the validation, and
 // what follows where it fails.
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/checked.h"
 #include "core/base/text.h"
@@ -263,18 +264,17 @@ static bool find_knobs(struct plm_loop *l, const struct plm_plan *failed, char *
     const uint32_t asked = l->opts->in.caps.max_context;
     if (find_size(l, failed, ret)) {
         const double fraction = find_fraction(l, failed, ret);
-        int n = snprintf(out, cap, "this starts: --max-total-tokens %lld",
+        int n = snprintf(out, cap, "this starts: max_total_tokens %lld",
                          (long long)ret->in.pinned_tokens);
         if (ret->in.pinned_tokens < asked)
-            n +=
-                snprintf(out + n, cap - (size_t)n, " with --ctx-size %u", ret->in.caps.max_context);
+            n += snprintf(out + n, cap - (size_t)n, " with ctx_size %u", ret->in.caps.max_context);
         if (fraction > 0)
-            plm_snprintf(out + n, cap - (size_t)n, "; so does --memory-fraction %.2f", fraction);
+            plm_snprintf(out + n, cap - (size_t)n, "; so does memory_fraction %.2f", fraction);
         return true;
     }
     if (!find_caps(l, failed, ret))
         return false;
-    snprintf(out, cap, "this starts: --ctx-size %u with --parallel 1 and -b %u",
+    snprintf(out, cap, "this starts: ctx_size %u with max_sequences 1 and batch_max_tokens %u",
              ret->in.caps.max_context, ret->in.caps.batch_max_tokens);
     return true;
 }
@@ -300,7 +300,10 @@ int plm_loop_fail_by_trial(struct plm_loop *l, const struct plm_plan *failed, co
         l->err->needed_bytes = failed->line + failed->margin;
         l->err->limit_bytes = proved.line + proved.margin;
     }
-    return PLM_ERR_OUT_OF_DEVICE;
+    return plm_fail_about(l->err, PLM_ERR_OUT_OF_DEVICE,
+                          !found                                      ? NULL
+                          : strstr(knobs, "max_total_tokens") != NULL ? "max_total_tokens"
+                                                                      : "ctx_size");
 }
 
 // ---- prove ----
@@ -320,7 +323,7 @@ int plm_loop_prove(struct plm_loop *l, struct plm_plan *plan)
                  (long long)plan->blocks, plm_strstatus(r));
         const bool lost = r == PLM_ERR_LOST;
         if (plm_loop_pinned(l) && !lost)
-            r = plm_loop_fail_by_trial(l, plan, "--max-total-tokens does not pass its validation");
+            r = plm_loop_fail_by_trial(l, plan, "max_total_tokens does not pass its validation");
         else if (attempt == PLM_PROFILE_RETRIES)
             r = lost ? plm_loop_fail(l, r, "validation failed 4 times")
                      : plm_loop_fail_by_trial(l, plan, "validation failed 4 times");

@@ -216,28 +216,43 @@ static long long mib(int64_t bytes)
     return (long long)((bytes + MIB - 1) / MIB);
 }
 
+// The option that put_knobs names first.
+static const char *first_knob(const struct plm_plan_knobs *knobs)
+{
+    return knobs->memory_limit > 0             ? "memory_limit_bytes"
+           : knobs->ctx_size > 0               ? "ctx_size"
+           : knobs->max_sequences > 0          ? "max_sequences"
+           : knobs->batch_max_tokens > 0       ? "batch_max_tokens"
+           : knobs->host_limit > 0             ? "host_limit_bytes"
+           : knobs->memory_fraction > 0        ? "memory_fraction"
+           : knobs->max_total_tokens > 0       ? "max_total_tokens"
+           : knobs->together.max_sequences > 0 ? "ctx_size"
+                                               : NULL;
+}
+
 static void put_knobs(struct text *t, const struct plm_plan_knobs *knobs)
 {
     if (knobs->memory_limit > 0)
-        separator(t), PUT(t, "--memory-limit at least %lldMiB", mib(knobs->memory_limit));
+        separator(t), PUT(t, "memory_limit_bytes at least %lldMiB", mib(knobs->memory_limit));
     if (knobs->ctx_size > 0)
-        separator(t), PUT(t, "--ctx-size %u", knobs->ctx_size);
+        separator(t), PUT(t, "ctx_size %u", knobs->ctx_size);
     if (knobs->max_sequences > 0)
-        separator(t), PUT(t, "--parallel %u", knobs->max_sequences);
+        separator(t), PUT(t, "max_sequences %u", knobs->max_sequences);
     if (knobs->batch_max_tokens > 0)
-        separator(t), PUT(t, "-b %u", knobs->batch_max_tokens);
+        separator(t), PUT(t, "batch_max_tokens %u", knobs->batch_max_tokens);
     if (knobs->host_limit > 0)
-        separator(t), PUT(t, "--host-limit %lldMiB", (long long)(knobs->host_limit / MIB));
+        separator(t), PUT(t, "host_limit_bytes %lldMiB", (long long)(knobs->host_limit / MIB));
     if (knobs->memory_fraction > 0)
-        separator(t), PUT(t, "--memory-fraction at least %.2f", knobs->memory_fraction);
+        separator(t), PUT(t, "memory_fraction at least %.2f", knobs->memory_fraction);
     if (knobs->max_total_tokens > 0)
-        separator(t), PUT(t, "--max-total-tokens %lld", (long long)knobs->max_total_tokens);
+        separator(t), PUT(t, "max_total_tokens %lld", (long long)knobs->max_total_tokens);
     if (knobs->size_ctx > 0)
-        PUT(t, " with --ctx-size %u", knobs->size_ctx);
+        PUT(t, " with ctx_size %u", knobs->size_ctx);
     if (knobs->together.max_sequences > 0) {
         separator(t);
-        PUT(t, "--ctx-size %u with --parallel %u and -b %u", knobs->together.max_context,
-            knobs->together.max_sequences, knobs->together.batch_max_tokens);
+        PUT(t, "ctx_size %u with max_sequences %u and batch_max_tokens %u",
+            knobs->together.max_context, knobs->together.max_sequences,
+            knobs->together.batch_max_tokens);
     }
     if (t->first)
         PUT(t, "; " PLM_PLAN_NO_KNOB);
@@ -256,12 +271,13 @@ int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *
     plm_plan_suggest(in, table, &knobs);
     if (lacks_blocks(in) && knobs.max_total_tokens > 0) {
         PUT(&t,
-            "--max-total-tokens %lld gives %lld KV blocks of %d tokens, but each of %u sequences "
+            "max_total_tokens %lld gives %lld KV blocks of %d tokens, but each of %u sequences "
             "needs one",
             (long long)in->pinned_tokens, (long long)plan.blocks, PLM_KV_BLOCK_TOKENS,
             in->caps.max_sequences);
         put_knobs(&t, &knobs);
-        return plm_fail(err, PLM_ERR_OUT_OF_DEVICE, "%s", msg); // no bytes are missing
+        r = plm_fail(err, PLM_ERR_OUT_OF_DEVICE, "%s", msg); // no bytes are missing
+        return plm_fail_about(err, r, "max_total_tokens");
     }
     PUT(&t, "%s: %lldMiB missing (room %lldMiB by %s; weights, workspace and the like %lldMiB, ",
         what, mib(knobs.missing), (long long)(plan.room / MIB), plm_plan_term_name(plan.room_binds),
@@ -275,5 +291,5 @@ int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *
         err->needed_bytes = plan.room + knobs.missing;
         err->limit_bytes = plan.room;
     }
-    return r;
+    return plm_fail_about(err, r, first_knob(&knobs));
 }

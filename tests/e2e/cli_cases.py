@@ -129,7 +129,7 @@ def failures_are_status_1():
                        (["plan", "-m", "missing"], "no such file"),
                        (["plan", "-m", "missing", "--device", "cuda"], "--device-memory BYTES plans"),
                        (["plan", "--diff", "/nonexistent", "b"], "/nonexistent: No such"),
-                       (["plan", "-m", "small"], "--parallel 1 works"),
+                       (["plan", "-m", "small"], "-np 1 works"),
                        (["inspect", "missing"], "no such file"),
                        (["plan", "-m", "x", "--plan-out", "/nonexistent/p"], "/nonexistent/p: No such")):
         done = run(*args)

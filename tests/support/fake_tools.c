@@ -52,7 +52,7 @@ int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *
         opts->progress(opts->progress_ctx, &(plim_progress){stages[i], 2, 2});
     }
     if (strcmp(opts->model_path, "small") == 0)
-        return fail(err, PLIM_ERR_OUT_OF_DEVICE, "the limit is too small; --parallel 1 works");
+        return fail(err, PLIM_ERR_OUT_OF_DEVICE, "the limit is too small; max_sequences 1 works");
     *ret = &the_plan;
     return PLIM_OK;
 }

@@ -9,32 +9,32 @@
 
 #include "core/plan/plan.h"
 
-// Applies "--parallel 3" or "--ctx-size 64 with --parallel 1 and -b 32". Returns how many there
-// are.
+// Applies "max_sequences 3" or "ctx_size 64 with max_sequences 1 and batch_max_tokens 32". Returns
+// how many there are.
 static inline int suggested_apply(const char *item, struct plm_plan_input *in)
 {
+    static const char *const knobs[] = {
+        "max_sequences ",      "batch_max_tokens ", "ctx_size ",        "max_total_tokens ",
+        "memory_limit_bytes ", "host_limit_bytes ", "memory_fraction ",
+    };
     const int64_t mib = INT64_C(1) << 20;
     int n = 0;
-    for (const char *at = item; (at = strchr(at, '-')) != NULL; at += strcspn(at, " ")) {
-        const char *value = at + strcspn(at, " ");
+    for (size_t k = 0; k < sizeof(knobs) / sizeof(knobs[0]); k++) {
+        const char *at = strstr(item, knobs[k]);
+        if (at == NULL)
+            continue;
+        const char *value = at + strlen(knobs[k]);
         value += strcspn(value, "0123456789");
         n++;
-        if (strncmp(at, "--parallel", 10) == 0)
-            in->caps.max_sequences = (uint32_t)atoi(value);
-        else if (strncmp(at, "-b", 2) == 0)
-            in->caps.batch_max_tokens = (uint32_t)atoi(value);
-        else if (strncmp(at, "--ctx-size", 10) == 0)
-            in->caps.max_context = (uint32_t)atoi(value);
-        else if (strncmp(at, "--max-total-tokens", 18) == 0)
-            in->pinned_tokens = atoll(value);
-        else if (strncmp(at, "--memory-limit", 14) == 0)
-            in->operator_limit = atoll(value) * mib;
-        else if (strncmp(at, "--host-limit", 12) == 0)
-            in->host_limit = atoll(value) * mib;
-        else if (strncmp(at, "--memory-fraction", 17) == 0)
-            in->memory_fraction = atof(value);
-        else
-            ck_abort_msg("unknown knob: %s", at);
+        switch (k) {
+        case 0: in->caps.max_sequences = (uint32_t)atoi(value); break;
+        case 1: in->caps.batch_max_tokens = (uint32_t)atoi(value); break;
+        case 2: in->caps.max_context = (uint32_t)atoi(value); break;
+        case 3: in->pinned_tokens = atoll(value); break;
+        case 4: in->operator_limit = atoll(value) * mib; break;
+        case 5: in->host_limit = atoll(value) * mib; break;
+        default: in->memory_fraction = atof(value);
+        }
     }
     return n;
 }

@@ -279,6 +279,96 @@ START_TEST(progress_stops_a_start_at_every_stage)
 }
 END_TEST
 
+// ---- errors of a start ----
+
+// Sets one thing wrong; the field that the error must be about, and the status.
+struct wrong {
+    const char *param;
+    int status;
+    void (*set)(plim_engine_opts *o);
+};
+
+static void no_file(plim_engine_opts *o)
+{
+    o->model_path = "/nonexistent.gguf";
+}
+
+static void no_model(plim_engine_opts *o)
+{
+    o->model_path = TEST_WORLD; // a file, but none of a model
+}
+
+static void no_device(plim_engine_opts *o)
+{
+    o->device = "abacus:0";
+}
+
+static void bad_template(plim_engine_opts *o)
+{
+    o->chat_template = "{% if %}";
+}
+
+static void long_context(plim_engine_opts *o)
+{
+    o->ctx_size = 1 << 30;
+}
+
+static void little_memory(plim_engine_opts *o)
+{
+    o->memory_limit_bytes = 1 << 20;
+}
+
+static void little_host(plim_engine_opts *o)
+{
+    o->host_limit_bytes = 1 << 20;
+}
+
+static void small_pin(plim_engine_opts *o)
+{
+    o->ctx_size = 0;
+    o->max_total_tokens = 1;
+}
+
+static void half_fraction(plim_engine_opts *o)
+{
+    o->memory_fraction = -1;
+}
+
+static const struct wrong wrongs[] = {
+    {"model_path", PLIM_ERR_NOT_FOUND, no_file},
+    {"model_path", PLIM_ERR_FORMAT, no_model},
+    {"device", PLIM_ERR_NOT_FOUND, no_device},
+    {"chat_template", PLIM_ERR_FORMAT, bad_template},
+    {"ctx_size", PLIM_ERR_INVALID, long_context},
+    {"memory_limit_bytes", PLIM_ERR_OUT_OF_DEVICE, little_memory},
+    {"host_limit_bytes", PLIM_ERR_NOMEM_HOST, little_host},
+    {"max_total_tokens", PLIM_ERR_OUT_OF_DEVICE, small_pin},
+    {"memory_fraction", PLIM_ERR_INVALID, half_fraction},
+};
+
+START_TEST(errors_of_a_start_speak_of_fields)
+{
+    static const char *const flags[] = {"--", "-m ", "-c ", "-b ", "-np "}; // of the command
+    const struct wrong *w = &wrongs[_i];
+    plim_engine_opts o;
+    base_opts(&o);
+    w->set(&o);
+    for (int plan = 0; plan < 2; plan++) {
+        plim_engine *engine = (void *)&o;
+        plim_plan *made = (void *)&o;
+        plim_error err = PLIM_INIT(plim_error);
+        const int r =
+            plan ? plim_plan_create(&o, &made, &err) : plim_engine_create(&o, &engine, &err);
+        ck_assert_msg(r == w->status, "%s: %d %s", w->param, r, err.message);
+        ck_assert_msg(strcmp(err.param, w->param) == 0, "%s, not %s: %s", err.param, w->param,
+                      err.message);
+        ck_assert_ptr_null(plan ? (void *)made : (void *)engine);
+        for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+            ck_assert_msg(strstr(err.message, flags[i]) == NULL, "%s: %s", flags[i], err.message);
+    }
+}
+END_TEST
+
 // ---- ends ----
 
 START_TEST(cancelled_says_so_in_a_sentence)
@@ -340,6 +430,8 @@ int main(void)
     tcase_add_test(sizes, every_field_of_the_metrics_has_its_name);
     tcase_set_timeout(life, 120);
     tcase_add_loop_test(life, progress_stops_a_start_at_every_stage, 0, 2);
+    tcase_add_loop_test(life, errors_of_a_start_speak_of_fields, 0,
+                        (int)(sizeof(wrongs) / sizeof(wrongs[0])));
     tcase_add_test(life, cancelled_says_so_in_a_sentence);
     tcase_add_loop_test(life, an_engine_with_requests_is_busy, 0, 2);
     suite_add_tcase(suite, sizes);

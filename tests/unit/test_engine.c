@@ -997,7 +997,7 @@ START_TEST(create_names_what_is_wrong)
     base_opts(&o, models[0]);
     o.host_limit_bytes = 10000;
     ck_assert_int_eq(plim_engine_create(&o, &engine, &err), PLIM_ERR_NOMEM_HOST);
-    ck_assert_ptr_nonnull(strstr(err.message, "--host-limit at least "));
+    ck_assert_ptr_nonnull(strstr(err.message, "host_limit_bytes at least "));
     ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
     ck_assert_ptr_null(engine);
 }

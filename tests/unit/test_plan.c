@@ -486,9 +486,9 @@ START_TEST(a_size_below_the_sequences_says_so)
     ck_assert_int_eq(k.max_total_tokens, 128);
     ck_assert_uint_eq(k.max_sequences, 1);
     check_limits(&in, &k, (int[4]){0});
-    plm_plan_fail(&in, &table, "--max-total-tokens does not fit", &err);
+    plm_plan_fail(&in, &table, "max_total_tokens does not fit", &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "1 KV blocks of 16 tokens, but each of 8 sequences"));
-    ck_assert_ptr_nonnull(strstr(err.msg, "--parallel 1, --max-total-tokens 128"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "max_sequences 1, max_total_tokens 128"));
     ck_assert_ptr_null(strstr(err.msg, "missing"));
     ck_assert_int_eq(err.needed_bytes, 0);
     // An absurd one gets a value whose tables leave half of the host budget, too.
@@ -511,8 +511,8 @@ START_TEST(one_message_names_the_knobs)
     ck_assert_int_eq(plm_plan_fail(&in, &table, "the KV cache does not fit", &err),
                      PLM_ERR_OUT_OF_DEVICE);
     ck_assert_ptr_nonnull(strstr(err.msg, "the KV cache does not fit: "));
-    ck_assert_ptr_nonnull(strstr(err.msg, "--memory-limit at least"));
-    ck_assert_ptr_nonnull(strstr(err.msg, "--parallel "));
+    ck_assert_ptr_nonnull(strstr(err.msg, "memory_limit_bytes at least"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "max_sequences "));
     ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
     in.T = in.F = 6 * GIB;
     plm_plan_fail(&in, &table, "no", &err);

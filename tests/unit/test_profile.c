@@ -161,17 +161,17 @@ START_TEST(a_failure_names_knobs_that_work)
     w.total = 5 * GIB + 545 * MIB; // 245 are left; 161 of rows, 32 of margin, 64 blocks
     ck_assert_int_eq(world_start(&w, o, &p, &err), PLM_ERR_OUT_OF_DEVICE);
     ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
-    const char *at = strstr(err.msg, "--parallel ");
+    const char *at = strstr(err.msg, "max_sequences ");
     ck_assert_msg(at != NULL, "%s", err.msg);
-    o.in.caps.max_sequences = (uint32_t)atoi(at + strlen("--parallel "));
+    o.in.caps.max_sequences = (uint32_t)atoi(at + strlen("max_sequences "));
     int64_t total = w.total;
     w = world_plain();
     w.total = total;
     OK(&w, o, &p);
     o = world_options();
-    at = strstr(err.msg, "-b ");
+    at = strstr(err.msg, "batch_max_tokens ");
     if (at != NULL) {
-        o.in.caps.batch_max_tokens = (uint32_t)atoi(at + 3);
+        o.in.caps.batch_max_tokens = (uint32_t)atoi(at + strlen("batch_max_tokens "));
         w = world_plain();
         w.total = total;
         OK(&w, o, &p);
@@ -181,9 +181,9 @@ START_TEST(a_failure_names_knobs_that_work)
     o.in.operator_limit = 4 * GIB + 500 * MIB;
     w = world_plain();
     ck_assert_int_eq(world_start(&w, o, &p, &err), PLM_ERR_OUT_OF_DEVICE);
-    at = strstr(err.msg, "--memory-limit at least ");
+    at = strstr(err.msg, "memory_limit_bytes at least ");
     ck_assert_msg(at != NULL, "%s", err.msg);
-    o.in.operator_limit = atoll(at + strlen("--memory-limit at least ")) * MIB;
+    o.in.operator_limit = atoll(at + strlen("memory_limit_bytes at least ")) * MIB;
     w = world_plain();
     OK(&w, o, &p);
     // Nothing helps.
@@ -265,7 +265,7 @@ START_TEST(slow_memory_does_not_count_as_taken)
     struct plm_profile_opts pinned = world_options();
     pinned.in.pinned_tokens = base.plan.blocks * PLM_KV_BLOCK_TOKENS;
     ck_assert_int_eq(world_start(&w, pinned, &p, &err), PLM_ERR_OUT_OF_DEVICE);
-    ck_assert_ptr_nonnull(strstr(err.msg, "--max-total-tokens"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "max_total_tokens"));
 }
 END_TEST
 
@@ -309,7 +309,7 @@ START_TEST(a_pinned_size_is_never_shrunk)
     w.hidden = 9700 * MIB;
     struct world fresh = w;
     ck_assert_int_eq(world_start(&w, o, &p, &err), PLM_ERR_OUT_OF_DEVICE);
-    ck_assert_ptr_nonnull(strstr(err.msg, "--max-total-tokens does not pass its validation"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "max_total_tokens does not pass its validation"));
     ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
     ck_assert_int_ge(start_each(&fresh, o, err.msg), 1);
     w = world_plain();
@@ -318,11 +318,11 @@ START_TEST(a_pinned_size_is_never_shrunk)
     o.in.pinned_tokens = 16 * 100000;
     w = world_plain();
     ck_assert_int_eq(world_start(&w, o, &p, &err), PLM_ERR_OUT_OF_DEVICE);
-    ck_assert_ptr_nonnull(strstr(err.msg, "--max-total-tokens does not fit"));
-    const char *at = strstr(err.msg, "--max-total-tokens ");
-    at = strstr(at + 1, "--max-total-tokens ");
+    ck_assert_ptr_nonnull(strstr(err.msg, "max_total_tokens does not fit"));
+    const char *at = strstr(err.msg, "max_total_tokens ");
+    at = strstr(at + 1, "max_total_tokens ");
     ck_assert_msg(at != NULL, "%s", err.msg);
-    o.in.pinned_tokens = atoll(at + strlen("--max-total-tokens "));
+    o.in.pinned_tokens = atoll(at + strlen("max_total_tokens "));
     w = world_plain();
     OK(&w, o, &p);
 }

@@ -208,7 +208,7 @@ START_TEST(a_pinned_size_is_kept_on_all_or_fails_on_all)
             for (int i = 0; i < n && !small; i++)
                 ck_assert_int_eq(ranks[i].p.plan.blocks, 1000);
             if (small)
-                ck_assert_ptr_nonnull(strstr(ranks[1].err.msg, "--max-total-tokens does not fit"));
+                ck_assert_ptr_nonnull(strstr(ranks[1].err.msg, "max_total_tokens does not fit"));
         }
     }
 }

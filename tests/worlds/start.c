@@ -49,55 +49,56 @@ static void try_suggestions(struct run *run)
     double ctx, parallel, batch, value;
     const double mib = 1 << 20;
     plim_engine_opts o = run->opts;
-    if (strstr(text, " with --parallel ") != NULL) {
-        if (number_after(text, "--ctx-size ", &ctx) &&
-            number_after(text, "--parallel ", &parallel) && number_after(text, "-b ", &batch)) {
+    if (strstr(text, " with max_sequences ") != NULL) {
+        if (number_after(text, "ctx_size ", &ctx) &&
+            number_after(text, "max_sequences ", &parallel) &&
+            number_after(text, "batch_max_tokens ", &batch)) {
             o.ctx_size = (uint32_t)ctx;
             o.max_sequences = (uint32_t)parallel;
             o.batch_max_tokens = (uint32_t)batch;
-            try_opts(run, &o, "all three with --ctx-size ", ctx);
+            try_opts(run, &o, "all three with ctx_size ", ctx);
         }
         return;
     }
     // The last of the list, and sometimes together with a context.
-    const char *size = strstr(text, "--max-total-tokens ");
-    if (number_after(text, "--ctx-size ", &value) &&
-        (size == NULL || strstr(text, "--ctx-size ") < size)) {
+    const char *size = strstr(text, "max_total_tokens ");
+    if (number_after(text, "ctx_size ", &value) &&
+        (size == NULL || strstr(text, "ctx_size ") < size)) {
         o = run->opts;
         o.ctx_size = (uint32_t)value;
-        try_opts(run, &o, "--ctx-size ", value);
+        try_opts(run, &o, "ctx_size ", value);
     }
-    if (number_after(text, "--parallel ", &value)) {
+    if (number_after(text, "max_sequences ", &value)) {
         o = run->opts;
         o.max_sequences = (uint32_t)value;
-        try_opts(run, &o, "--parallel ", value);
+        try_opts(run, &o, "max_sequences ", value);
     }
-    if (number_after(text, "-b ", &value)) {
+    if (number_after(text, "batch_max_tokens ", &value)) {
         o = run->opts;
         o.batch_max_tokens = (uint32_t)value;
-        try_opts(run, &o, "-b ", value);
+        try_opts(run, &o, "batch_max_tokens ", value);
     }
-    if (number_after(text, "--memory-limit ", &value)) {
+    if (number_after(text, "memory_limit_bytes ", &value)) {
         o = run->opts;
         o.memory_limit_bytes = (uint64_t)(value * mib);
-        try_opts(run, &o, "--memory-limit ", value);
+        try_opts(run, &o, "memory_limit_bytes ", value);
     }
-    if (number_after(text, "--host-limit ", &value)) {
+    if (number_after(text, "host_limit_bytes ", &value)) {
         o = run->opts;
         o.host_limit_bytes = (uint64_t)(value * mib);
-        try_opts(run, &o, "--host-limit ", value);
+        try_opts(run, &o, "host_limit_bytes ", value);
     }
-    if (number_after(text, "--memory-fraction ", &value)) {
+    if (number_after(text, "memory_fraction ", &value)) {
         o = run->opts;
         o.memory_fraction = value;
-        try_opts(run, &o, "--memory-fraction ", value);
+        try_opts(run, &o, "memory_fraction ", value);
     }
-    if (number_after(text, "--max-total-tokens ", &value)) {
+    if (number_after(text, "max_total_tokens ", &value)) {
         o = run->opts;
         o.max_total_tokens = (uint64_t)value;
-        if (number_after(size, " with --ctx-size ", &ctx))
+        if (number_after(size, " with ctx_size ", &ctx))
             o.ctx_size = (uint32_t)ctx;
-        try_opts(run, &o, "--max-total-tokens ", value);
+        try_opts(run, &o, "max_total_tokens ", value);
     }
 }
 
