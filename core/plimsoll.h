@@ -526,6 +526,12 @@ typedef struct plim_request_opts {
     size_t n_stop_tokens;
     uint32_t include_stop; /* 1: the stop string or stop token is part of the text; default 0 */
     uint32_t reserved2;
+    /* Host bytes that the caller will need for the answer while it collects or writes it: in all,
+     * and for each token of each choice. They are charged with the request, which is refused where
+     * they are not there, so that nobody else can take them while it runs. Default 0. See
+     * plim_request_take_reserved(). */
+    uint64_t host_answer_bytes;
+    uint64_t host_token_bytes;
 } plim_request_opts;
 
 #define PLIM_N_MAX            128
@@ -545,6 +551,10 @@ PLIM_API int plim_request_submit(plim_engine *engine, const plim_request_opts *o
                                  plim_request **ret, plim_error *err);
 /* The user pointer of its options. */
 PLIM_API void *plim_request_user(const plim_request *request);
+/* The host bytes that were charged for the caller (host_answer_bytes, host_token_bytes); from now
+ * on they are its own, to plim_engine_host_discharge(). What is not taken is returned when the
+ * request is freed. The reader's thread; 0 at a second call. */
+PLIM_API int64_t plim_request_take_reserved(plim_request *request);
 /* Frees the request's blocks at the next step; its last event is DONE with finish CANCELLED. Any
  * thread; idempotent. */
 PLIM_API void plim_request_cancel(plim_request *request);

@@ -41,29 +41,44 @@ void plm_buf_clear(struct plm_buf *buf)
         buf->data[0] = '\0';
 }
 
-// Makes room for n more bytes and a NUL.
-static bool reserve(struct plm_buf *buf, size_t n)
+static bool fail(struct plm_buf *buf)
+{
+    buf->failed = true;
+    return false;
+}
+
+// Makes room for n more bytes and a NUL; with `exact` not a byte more, else with some to spare.
+static bool grow(struct plm_buf *buf, size_t n, bool exact)
 {
     uint64_t need;
     if (buf->failed)
         return false;
     if (!plm_add_u64(buf->len, n, &need) || !plm_add_u64(need, 1, &need) ||
-        (buf->max != 0 && need - 1 > buf->max)) {
-        buf->failed = true;
-        return false;
-    }
+        (buf->max != 0 && need - 1 > buf->max))
+        return fail(buf);
     if (need <= buf->cap)
         return true;
     uint64_t cap = buf->cap < 64 ? 64 : (uint64_t)buf->cap + buf->cap / 2;
-    if (cap < need)
+    if (cap < need || exact)
         cap = need;
     char *data = plm_realloc(buf->host, buf->owner, buf->data, cap);
-    if (data == NULL) {
-        buf->failed = true;
-        return false;
-    }
+    if (data == NULL)
+        return fail(buf);
     buf->data = data;
     buf->cap = cap;
+    return true;
+}
+
+static bool reserve(struct plm_buf *buf, size_t n)
+{
+    return grow(buf, n, false);
+}
+
+bool plm_buf_reserve(struct plm_buf *buf, size_t n)
+{
+    if (!grow(buf, n, true))
+        return false;
+    buf->data[buf->len] = '\0';
     return true;
 }
 

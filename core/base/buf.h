@@ -35,6 +35,8 @@ struct plm_buf {
 void plm_buf_init(struct plm_buf *buf, struct plm_host *host, enum plm_host_owner owner);
 void plm_buf_finish(struct plm_buf *buf); // frees; the buffer may be used again
 void plm_buf_clear(struct plm_buf *buf);  // keeps the memory
+// Room for n bytes more, and no more than that; appends within it can not fail.
+bool plm_buf_reserve(struct plm_buf *buf, size_t n);
 bool plm_buf_append(struct plm_buf *buf, const void *bytes, size_t n);
 bool plm_buf_append_str(struct plm_buf *buf, const char *s);
 bool plm_buf_append_slice(struct plm_buf *buf, struct plm_slice s);

@@ -102,23 +102,6 @@ static void time_token(struct plim_engine *engine, struct plim_request *request,
     request->last_ns = now_ns;
 }
 
-// Room for one more token. Grows by doubling, so a long answer pays a few times.
-static bool room_for_token(struct plm_choice *choice)
-{
-    struct plm_seq *seq = &choice->seq;
-    if (seq->n_tokens < choice->cap_tokens)
-        return true;
-    uint32_t longest = seq->n_prompt + choice->max_output;
-    uint32_t cap = choice->cap_tokens > longest / 2 ? longest : 2 * choice->cap_tokens;
-    int32_t *tokens = plm_realloc(choice->request->engine->core->host, PLM_HOST_REQUEST,
-                                  seq->tokens, (size_t)cap * sizeof(int32_t));
-    if (tokens == NULL)
-        return false;
-    seq->tokens = tokens;
-    choice->cap_tokens = cap;
-    return true;
-}
-
 // Sends the token with the text it completes. *ret_stopped: a stop string ended the choice; the
 // text before it is in held.
 static bool send_token(struct plim_engine *engine, struct plm_choice *choice,
@@ -176,7 +159,7 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
     }
     choice->completions++;
     request->completions++;
-    if (request->unheard || !room_for_token(choice) || !send_token(engine, choice, out, &stopped)) {
+    if (request->unheard || !send_token(engine, choice, out, &stopped)) {
         fail_memory(engine, request);
         return;
     }

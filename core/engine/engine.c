@@ -141,6 +141,9 @@ static void init_counts(plim_engine *engine)
     plm_histogram_init(&m->decode, false);
 }
 
+// Of one token: vocabularies stay below 512, and what a longer one grows it by is kept.
+#define TOKEN_TEXT_BYTES 1024
+
 static int make_scheduler(plim_engine *engine, struct plm_error *err)
 {
     struct plm_core *core = engine->core;
@@ -177,6 +180,8 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the list of suspects");
     if (plm_inflight_init(engine, opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
+    if (!plm_buf_reserve(&engine->text, TOKEN_TEXT_BYTES))
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the text of a token");
     if (plm_ring_create(core->host, &engine->ring) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the engine's memory");
     return PLM_OK;

@@ -46,6 +46,16 @@ int plm_events_init(struct plm_events *events, struct plm_host *host)
     return PLM_OK;
 }
 
+size_t plm_events_bytes(uint32_t n_top, size_t text_len)
+{
+    return sizeof(struct record) + n_top * sizeof(plim_logprob) + text_len + RECORD_ALIGN;
+}
+
+bool plm_events_reserve(struct plm_events *events, size_t bytes)
+{
+    return plm_buf_reserve(&events->in, bytes) && plm_buf_reserve(&events->out, bytes);
+}
+
 void plm_events_finish(struct plm_events *events)
 {
     plm_buf_finish(&events->in);

@@ -28,7 +28,6 @@ struct plm_choice {
     struct plm_seq seq; // first: the scheduler hands out pointers to it
     struct plim_request *request;
     uint32_t index;
-    uint32_t cap_tokens;  // of seq.tokens
     uint32_t max_output;  // tokens after the prompt
     uint32_t completions; // TOKEN events
     uint32_t goal;        // as a suspect: tokens whose computing clears it
@@ -74,7 +73,6 @@ struct plim_request {
     struct plm_sample_bias *bias;
     struct plm_slice *stops;
     uint32_t n_stops;
-    uint32_t longest_stop;
     uint32_t min_tokens;
     bool ignore_eos;
     bool include_stop;
@@ -82,6 +80,7 @@ struct plim_request {
     uint32_t n_stop_tokens;
     uint32_t n_masked; // both: what min_tokens masks
     uint32_t n_prompt;
+    int64_t reserved_bytes; // charged for the caller; what it took is its own. The reader's
     struct plm_admit_request admit;
     uint64_t expected_tokens; // of its output, when it was judged
     uint64_t ring_id;         // of its record
@@ -111,6 +110,10 @@ struct plim_request {
 };
 
 int plm_events_init(struct plm_events *events, struct plm_host *host);
+// Bytes of one event with n_top alternatives and so much text.
+size_t plm_events_bytes(uint32_t n_top, size_t text_len);
+// Room for so many unread bytes, which can not be refused later. False: no host memory.
+bool plm_events_reserve(struct plm_events *events, size_t bytes);
 void plm_events_finish(struct plm_events *events);
 // One event. False: no host memory; nothing was added.
 bool plm_events_admitted(struct plim_request *request);

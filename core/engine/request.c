@@ -12,11 +12,17 @@
 #include "core/base/work.h"
 #include "core/engine/impl.h"
 
-#define STOP_BYTES_MAX   1024   // of one stop string; the longest tail that is held back
-#define BIAS_MAX         4096   // entries of logit_bias
-#define SALT_BYTES_MAX   1024   // of cache_salt
-#define BIAS_ABS_MAX     100.0f // the OpenAI range
-#define FIRST_OUTPUT_MAX 2048u  // tokens that a request reserves room for before it asks for more
+#define STOP_BYTES_MAX 1024   // of one stop string; the longest tail that is held back
+#define BIAS_MAX       4096   // entries of logit_bias
+#define SALT_BYTES_MAX 1024   // of cache_salt
+#define BIAS_ABS_MAX   100.0f // the OpenAI range
+// Unread tokens of each choice that a request has room for from its start. A reader that keeps up
+// has a few; one that falls further behind takes of what the budget has left.
+#define EVENT_TOKENS 256u
+// Of one token's text there, or held back: texts have about four bytes a token, runs of blanks and
+// the longest words of a vocabulary more.
+#define EVENT_TEXT_BYTES 16
+#define HELD_TEXT_BYTES  512
 
 _Static_assert(sizeof(struct plm_sample_top) == sizeof(plim_logprob), "handed out as it is");
 _Static_assert((int)PLM_SAMPLE_TOP_MAX == (int)PLIM_TOP_LOGPROBS_MAX, "one limit");
@@ -160,6 +166,80 @@ static int check_opts(const struct plm_core *core, const plim_request_opts *o, p
     return r == PLIM_OK ? check_lists(core, o, err) : r;
 }
 
+// ---- what a request needs of the host budget, to its end ----
+
+static bool has_logprobs(const plim_request_opts *o)
+{
+    return o->logprobs != 0 || o->top_logprobs > 0;
+}
+
+static size_t longest_stop(const plim_request_opts *o)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < o->n_stop; i++)
+        longest = o->stop[i].len > longest ? o->stop[i].len : longest;
+    return longest;
+}
+
+// Of one token's event, and of a choice's last one with the text that was held back.
+static size_t event_bytes(const plim_request_opts *o)
+{
+    return plm_events_bytes(has_logprobs(o) ? o->top_logprobs : 0, EVENT_TEXT_BYTES);
+}
+
+static size_t last_event_bytes(const plim_request_opts *o)
+{
+    return plm_events_bytes(0, longest_stop(o) + 4 * EVENT_TEXT_BYTES);
+}
+
+// Of each of the two buffers of events.
+static size_t events_bytes(const plim_request_opts *o, uint32_t max_output)
+{
+    const size_t tokens = max_output < EVENT_TOKENS ? max_output : EVENT_TOKENS;
+    return plm_events_bytes(0, 0) + o->n * (tokens * event_bytes(o) + last_event_bytes(o));
+}
+
+// Beyond it a caller's wish is a slip, and sums of it stay within 64 bits.
+#define CALLER_BYTES_MAX (UINT64_C(1) << 40)
+
+static int64_t caller_bytes(uint64_t bytes)
+{
+    return (int64_t)(bytes < CALLER_BYTES_MAX ? bytes : CALLER_BYTES_MAX);
+}
+
+// What the caller is to have for the answer.
+static int64_t reserved_bytes(const plim_request_opts *o, uint32_t max_output)
+{
+    const __int128 bytes = (__int128)caller_bytes(o->host_token_bytes) * o->n * max_output +
+                           caller_bytes(o->host_answer_bytes);
+    return bytes < INT64_MAX / 4 ? (int64_t)bytes : INT64_MAX / 4;
+}
+
+// That one choice holds back at most.
+static size_t held_bytes(uint32_t longest_stop)
+{
+    return longest_stop + HELD_TEXT_BYTES;
+}
+
+// The same for the door, which judges before the output is known.
+static void host_needs(const plim_request_opts *o, uint32_t n_eog, struct plm_admit_request *ret)
+{
+    uint64_t bytes = sizeof(struct plim_request) + o->n_stop * sizeof(struct plm_slice) +
+                     o->n_logit_bias * sizeof(struct plm_sample_bias) + 5 * PLM_HOST_HEAD_BYTES +
+                     2 * plm_events_bytes(0, 0) + 2;
+    for (size_t i = 0; i < o->n_stop; i++)
+        bytes += o->stop[i].len;
+    if (o->n_stop_tokens > 0)
+        bytes += (o->n_stop_tokens + n_eog) * sizeof(int32_t) + PLM_HOST_HEAD_BYTES;
+    ret->host_bytes = (int64_t)bytes + caller_bytes(o->host_answer_bytes);
+    ret->host_choice_bytes = 2 * (int64_t)last_event_bytes(o);
+    if (o->n_stop > 0)
+        ret->host_choice_bytes +=
+            (int64_t)held_bytes((uint32_t)longest_stop(o)) + 1 + PLM_HOST_HEAD_BYTES;
+    ret->host_event_bytes = 2 * (int64_t)event_bytes(o);
+    ret->host_output_bytes = caller_bytes(o->host_token_bytes);
+}
+
 // ---- building ----
 
 static void request_free(struct plim_request *request)
@@ -170,6 +250,7 @@ static void request_free(struct plim_request *request)
         plm_buf_finish(&request->choices[i].held);
     }
     plm_events_finish(&request->events);
+    plm_host_discharge(host, PLM_HOST_REQUEST, request->reserved_bytes);
     plm_free(host, request->bias);
     plm_free(host, request->stops);
     plm_free(host, request->stop_tokens);
@@ -237,16 +318,19 @@ static bool build_choices(struct plim_request *request, const plim_request_opts 
         .len = o->cache_salt != NULL ? (uint32_t)strlen(o->cache_salt) : 0};
     const struct plm_prefix_root root =
         plm_prefix_root(core->prefix, &salt, o->cache_salt != NULL ? 1 : 0);
-    uint32_t first = max_output < FIRST_OUTPUT_MAX ? max_output : FIRST_OUTPUT_MAX;
     for (uint32_t i = 0; i < request->n; i++) {
         struct plm_choice *c = &request->choices[i];
         c->request = request;
         c->index = i;
         c->live = true;
         c->max_output = max_output;
-        c->cap_tokens = (uint32_t)prompt->n + first;
-        c->seq.tokens = plm_calloc(core->host, PLM_HOST_REQUEST, c->cap_tokens, sizeof(int32_t));
-        if (c->seq.tokens == NULL)
+        plm_buf_init(&c->held, core->host, PLM_HOST_REQUEST);
+        // Not zeroed: pages that are never written to are not there.
+        c->seq.tokens = plm_malloc(core->host, PLM_HOST_REQUEST,
+                                   (prompt->n + (size_t)max_output) * sizeof(int32_t));
+        if (c->seq.tokens == NULL ||
+            (request->n_stops > 0 &&
+             !plm_buf_reserve(&c->held, held_bytes((uint32_t)longest_stop(o)))))
             return false;
         memcpy(c->seq.tokens, prompt->ids, prompt->n * sizeof(int32_t));
         c->seq.n_tokens = c->seq.n_prompt = (uint32_t)prompt->n;
@@ -255,7 +339,6 @@ static bool build_choices(struct plim_request *request, const plim_request_opts 
         c->seq.leader = i > 0 ? &request->choices[0].seq : NULL;
         c->seq.owner = c;
         c->seq.tenant = o->tenant;
-        plm_buf_init(&c->held, core->host, PLM_HOST_REQUEST);
         plm_detok_init(&c->detok, core->tokenizer, true, false);
     }
     return true;
@@ -274,7 +357,7 @@ static void fill_params(struct plim_request *request, const plim_request_opts *o
         .seed = o->has_seed ? o->seed : plm_core_seed(request->engine->core),
         .bias = request->bias,
         .n_bias = (uint32_t)o->n_logit_bias,
-        .logprobs = o->logprobs != 0 || o->top_logprobs > 0,
+        .logprobs = has_logprobs(o),
         .top_logprobs = o->top_logprobs};
     request->user = o->user;
     request->min_tokens = o->min_tokens;
@@ -302,33 +385,24 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
     for (uint32_t i = 0; i < o->n; i++)
         request->choices[i].held.host = host;
     if (!copy_lists(request, o) || !copy_stop_tokens(request, o) ||
-        !build_choices(request, o, prompt, max_output)) {
+        !build_choices(request, o, prompt, max_output) ||
+        !plm_events_reserve(&request->events, events_bytes(o, max_output)) ||
+        plm_host_charge(host, PLM_HOST_REQUEST, reserved_bytes(o, max_output)) != PLM_OK) {
         request_free(request);
         return NULL;
     }
+    request->reserved_bytes = reserved_bytes(o, max_output);
     fill_params(request, o);
     return request;
 }
 
 // ---- judging ----
 
-// What build() takes beside choices and their tokens.
-static int64_t extra_bytes(const plim_request_opts *o, uint32_t n_eog)
-{
-    uint64_t bytes = sizeof(struct plim_request) + o->n_stop * sizeof(struct plm_slice) +
-                     o->n_logit_bias * sizeof(struct plm_sample_bias) + 3 * PLM_HOST_HEAD_BYTES;
-    for (size_t i = 0; i < o->n_stop; i++)
-        bytes += o->stop[i].len;
-    if (o->n_stop_tokens > 0)
-        bytes += (o->n_stop_tokens + n_eog) * sizeof(int32_t) + PLM_HOST_HEAD_BYTES;
-    return (int64_t)bytes;
-}
-
 void plm_request_host_limits(struct plm_admit_limits *limits)
 {
     limits->host_choice_bytes = sizeof(struct plm_choice) + PLM_HOST_HEAD_BYTES;
     limits->host_token_bytes = sizeof(int32_t);
-    limits->host_output_tokens = FIRST_OUTPUT_MAX;
+    limits->host_event_tokens = EVENT_TOKENS;
 }
 
 static uint64_t record(plim_engine *engine, const struct plm_admit_request *ask, uint64_t seed,
@@ -366,11 +440,12 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
 {
     // What is offered in its place will be held as tokens while it is judged.
     const int64_t offered = 2 * (int64_t)sizeof(int32_t) * engine->limits.max_context;
-    const struct plm_admit_request ask = {
-        .prompt_tokens = least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
-        .max_tokens = o->max_tokens,
-        .n = o->n,
-        .host_bytes = extra_bytes(o, engine->core->n_eog) + offered};
+    struct plm_admit_request ask = {.prompt_tokens =
+                                        least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
+                                    .max_tokens = o->max_tokens,
+                                    .n = o->n};
+    host_needs(o, engine->core->n_eog, &ask);
+    ask.host_bytes += offered;
     struct plm_admit_result result;
     int r = plm_door_judge(engine, &ask, &result, err);
     record(engine, &ask, o->seed, r);
@@ -386,14 +461,14 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
 {
     if (prompt->n == 0)
         return plm_error_set(err, PLIM_ERR_INVALID, "prompt", "the prompt has no tokens");
-    const struct plm_admit_request ask = {
+    struct plm_admit_request ask = {
         .prompt_tokens = prompt->n < UINT32_MAX ? (uint32_t)prompt->n : UINT32_MAX,
         .max_tokens = o->max_tokens,
         .n = o->n,
-        .host_bytes = extra_bytes(o, engine->core->n_eog),
         .ignores_end = o->ignore_eos != 0 && o->n_stop_tokens == 0,
         .host_held = (int64_t)(o->host_charged_bytes < INT64_MAX / 4 ? o->host_charged_bytes
                                                                      : INT64_MAX / 4)};
+    host_needs(o, engine->core->n_eog, &ask);
     struct plm_admit_result result;
     int r = plm_door_judge(engine, &ask, &result, err);
     if (r != PLIM_OK) {
@@ -465,6 +540,15 @@ int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim
 void *plim_request_user(const plim_request *request)
 {
     return request == NULL ? NULL : request->user;
+}
+
+int64_t plim_request_take_reserved(plim_request *request)
+{
+    if (request == NULL)
+        return 0;
+    const int64_t bytes = request->reserved_bytes;
+    request->reserved_bytes = 0;
+    return bytes;
 }
 
 void plim_request_cancel(plim_request *request)

@@ -59,19 +59,35 @@ static uint64_t blocks_now(const struct plm_admit_state *state, uint64_t prompt,
     return plm_div_ceil(prompt, TOKENS) + n - 1 + plm_admit_spare(state->sequences, 0);
 }
 
-// Bytes of host memory that are still to be charged.
+// Bytes of host memory that are still to be charged: all that the request can need to its end.
 static int64_t host_bytes(const struct plm_admit_limits *limits,
-                          const struct plm_admit_request *request, uint64_t output)
+                          const struct plm_admit_request *request, uint64_t prompt, uint64_t output,
+                          uint64_t n)
 {
-    if (output > limits->host_output_tokens)
-        output = limits->host_output_tokens;
-    int64_t tokens = (int64_t)(request->prompt_tokens + output), choice, all;
-    if (__builtin_mul_overflow(tokens, limits->host_token_bytes, &choice) ||
-        __builtin_add_overflow(choice, limits->host_choice_bytes, &choice) ||
-        __builtin_mul_overflow(choice, (int64_t)request->n, &all) ||
-        __builtin_add_overflow(all, request->host_bytes, &all))
-        return INT64_MAX / 4;
-    return plm_min_i64(all, INT64_MAX / 4);
+    // Within 128 bits whatever is asked: counts have 32, sizes far fewer than 63.
+    const __int128 events = output < limits->host_event_tokens ? output : limits->host_event_tokens;
+    const __int128 choice = (__int128)limits->host_choice_bytes + request->host_choice_bytes +
+                            (__int128)limits->host_token_bytes * (prompt + output) +
+                            request->host_event_bytes * events +
+                            (__int128)request->host_output_bytes * output;
+    const __int128 all = choice * n + request->host_bytes;
+    return all < INT64_MAX / 4 ? (int64_t)all : INT64_MAX / 4;
+}
+
+// The largest output up to `most` for which they fit into room; 0: not even one token does.
+static uint64_t host_output(const struct plm_admit_limits *limits,
+                            const struct plm_admit_request *request, uint64_t prompt, uint64_t most,
+                            uint64_t n, int64_t room)
+{
+    uint64_t lo = 0, hi = most;
+    while (lo < hi) {
+        const uint64_t mid = lo + (hi - lo + 1) / 2;
+        if (host_bytes(limits, request, prompt, mid, n) <= room)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
 }
 
 static uint32_t narrow(uint64_t value)
@@ -96,6 +112,25 @@ static void refuse(struct plm_admit_result *ret, enum plm_verdict verdict, enum 
     ret->limit_bytes = limit;
 }
 
+// Of what the host budget leaves for requests, an open end reserves this part at most: nobody asked
+// for so much, and others want to start beside it.
+#define OPEN_PART  4
+#define OPEN_LEAST 256 // tokens for which it may be half: a usual answer
+
+static uint64_t open_output(const struct plm_admit_limits *limits,
+                            const struct plm_admit_request *request, uint64_t most)
+{
+    if (limits->host_limit == 0)
+        return most;
+    const int64_t room = limits->host_limit - limits->host_idle;
+    const uint64_t prompt = request->prompt_tokens, n = request->n;
+    const uint64_t open = host_output(limits, request, prompt, most, n, room / OPEN_PART);
+    if (open >= OPEN_LEAST || open == most)
+        return open;
+    return host_output(limits, request, prompt, most < OPEN_LEAST ? most : OPEN_LEAST, n,
+                       room / 2 - request->host_held);
+}
+
 // Whether the request fits at all, on an idle engine. Fills max_tokens and the blocks.
 static bool judge_never(const struct plm_admit_limits *limits,
                         const struct plm_admit_request *request, struct plm_admit_result *ret)
@@ -114,6 +149,7 @@ static bool judge_never(const struct plm_admit_limits *limits,
         out = largest_output(prompt, request->n, limits->blocks_total);
         if (out > limits->max_context - prompt)
             out = limits->max_context - prompt;
+        out = open_output(limits, request, out);
         if (out == 0)
             out = 1;
     }
@@ -125,7 +161,8 @@ static bool judge_never(const struct plm_admit_limits *limits,
                bytes_of(limits, limits->blocks_total));
         return false;
     }
-    int64_t alone = limits->host_idle + request->host_held + host_bytes(limits, request, out);
+    int64_t alone = limits->host_idle + request->host_held +
+                    host_bytes(limits, request, prompt, out, request->n);
     if (limits->host_limit > 0 && alone > limits->host_limit) {
         refuse(ret, PLM_REFUSE_NEVER, PLM_ADMIT_HOST, alone, limits->host_limit);
         return false;
@@ -147,7 +184,8 @@ static bool judge_now(const struct plm_admit_limits *limits, const struct plm_ad
                bytes_of(limits, state->blocks_total));
         return false;
     }
-    int64_t used = state->host_used + host_bytes(limits, request, ret->max_tokens);
+    int64_t used = state->host_used +
+                   host_bytes(limits, request, request->prompt_tokens, ret->max_tokens, request->n);
     if (limits->host_limit > 0 && used > limits->host_limit) {
         refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_HOST, used, limits->host_limit);
         return false;
@@ -301,22 +339,29 @@ static void fit_host(const struct plm_admit_limits *limits, const struct plm_adm
                      const struct plm_admit_request *request, struct plm_admit_offer *o)
 {
     const int64_t used = plm_max_i64(state->host_used, limits->host_idle + request->host_held);
-    const int64_t room = limits->host_limit - used - request->host_bytes;
-    const int64_t token = limits->host_token_bytes;
-    const int64_t one =
-        limits->host_choice_bytes + (limits->host_output_tokens > 0 ? 2 : 1) * token;
-    if (limits->host_limit == 0 || one == 0)
+    const int64_t room = limits->host_limit - used;
+    if (limits->host_limit == 0)
         return;
-    o->n = room < one ? 0 : narrow(least(o->n, (uint64_t)(room / one)));
-    if (o->n == 0 || token == 0)
+    while (o->n > 0 && host_bytes(limits, request, 1, 1, o->n) > room)
+        o->n--; // at most some hundred
+    if (o->n == 0)
         return;
-    uint64_t tokens = (uint64_t)((room / o->n - limits->host_choice_bytes) / token);
-    uint64_t counted = least(o->max_tokens, limits->host_output_tokens);
-    if (o->prompt_tokens + counted <= tokens)
-        return;
-    o->prompt_tokens = narrow(least(o->prompt_tokens, tokens - least(counted, tokens / 2)));
-    if (counted > tokens - o->prompt_tokens)
-        o->max_tokens = narrow(tokens - o->prompt_tokens);
+    const uint64_t most = o->max_tokens;
+    uint64_t out = host_output(limits, request, o->prompt_tokens, most, o->n, room);
+    if (out == 0) { // the prompt must give way: half of the room stays for the output
+        const uint64_t alone = host_output(limits, request, 1, most, o->n, room) / 2;
+        uint64_t lo = 1, hi = o->prompt_tokens;
+        while (lo < hi) {
+            const uint64_t mid = lo + (hi - lo + 1) / 2;
+            if (host_bytes(limits, request, mid, alone > 0 ? alone : 1, o->n) <= room)
+                lo = mid;
+            else
+                hi = mid - 1;
+        }
+        o->prompt_tokens = narrow(lo);
+        out = host_output(limits, request, lo, most, o->n, room);
+    }
+    o->max_tokens = narrow(out);
 }
 
 // Whether the door itself would let these numbers in.

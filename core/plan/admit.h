@@ -49,11 +49,11 @@ struct plm_admit_limits {
     uint32_t queue_max_ms;     // that a request may wait; 0: no limit
     int64_t host_limit;        // 0: no limit
     int64_t host_idle;         // of it, what the engine itself uses
-    // What a request takes of it: for each choice, and for each token of the choice, of whose
-    // output so many are reserved at first.
+    // What a request takes of it: for each choice, and for each token of the choice. Of its output
+    // so many tokens have room in its events.
     int64_t host_choice_bytes;
     int64_t host_token_bytes;
-    uint32_t host_output_tokens;
+    uint32_t host_event_tokens;
 };
 
 // What is there now. Blocks in use by running requests are not available; cached ones are.
@@ -80,8 +80,13 @@ struct plm_admit_request {
     uint32_t n;          // choices; they share the full blocks of the prompt
     uint32_t hit_used;   // leading prompt blocks that others use now (plm_prefix_peek)
     int64_t host_bytes;  // that are not charged yet, beside choices and tokens
-    int64_t host_held;   // charged for this request already: its body, its prompt
-    bool ignores_end;    // it generates max_tokens, whatever they are
+    // Beside what the limits say: for each choice, for each of its tokens that has room in the
+    // events, and for each token of its output.
+    int64_t host_choice_bytes;
+    int64_t host_event_bytes;
+    int64_t host_output_bytes;
+    int64_t host_held; // charged for this request already: its body, its prompt
+    bool ignores_end;  // it generates max_tokens, whatever they are
 };
 
 // What would be admitted in the same state; prompt_tokens 0: nothing would.

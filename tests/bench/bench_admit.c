@@ -97,7 +97,7 @@ static const struct plm_admit_limits limits = {.max_context = 8192,
                                                .host_limit = INT64_C(1) << 28,
                                                .host_choice_bytes = 600,
                                                .host_token_bytes = 4,
-                                               .host_output_tokens = 2048};
+                                               .host_event_tokens = 2048};
 static struct plm_admit_state state;
 static struct plm_admit_request request;
 static struct plm_admit_result result;

@@ -94,6 +94,8 @@ def calls(text):
                 out.append(f'    CHECK_NONE({call} < 0, "{name}", "{arg}");')
             elif result == "void":
                 out.append(f'    CHECK_VOID({call}, "{name}", "{arg}");')
+            elif result == "int64_t":
+                out.append(f'    CHECK_NONE({call} == 0, "{name}", "{arg}");')
             else:
                 out.append(f'    CHECK_NONE({call} == NULL, "{name}", "{arg}");')
     return "\n".join(out) + "\n"

@@ -39,6 +39,7 @@ struct plim_request {
     bool in_ready, cancelled, ended;
     // Script.
     uint32_t n, max_tokens, answer_tokens, prompt_tokens, top;
+    int64_t reserved; // host bytes, for the caller
     int64_t delay_ms, due_ms, submit_ms;
     bool logprobs, hold, late, nan, lost, big, escape, stopped, include_stop;
     int32_t stop_tokens[PLIM_STOP_TOKENS_MAX];
@@ -660,6 +661,16 @@ static int prompt_text(const plim_engine *e, const plim_request_opts *o, char **
     return status;
 }
 
+static int no_room(plim_error *err)
+{
+    fail(err, PLIM_ERR_NOMEM_NOW, "no host memory for the answer");
+    err->needed_bytes = 2;
+    err->limit_bytes = 1;
+    err->retry_after_s = 1;
+    strcpy(err->term, "host");
+    return PLIM_ERR_NOMEM_NOW;
+}
+
 int plim_request_submit(plim_engine *e, const plim_request_opts *o, plim_request **ret,
                         plim_error *err)
 {
@@ -676,6 +687,14 @@ int plim_request_submit(plim_engine *e, const plim_request_opts *o, plim_request
         r->user = o->user;
         r->prompt_tokens = (uint32_t)n;
         script(r, prompt, o);
+        // An open end is cut short where it would reserve much, as the engine does.
+        const uint32_t most = o->max_tokens > 0 || r->max_tokens < 256 ? r->max_tokens : 256;
+        r->reserved = (int64_t)(o->host_answer_bytes + o->host_token_bytes * (uint64_t)o->n * most);
+        if (plim_engine_host_charge(e, r->reserved) != PLIM_OK) {
+            free(r);
+            free(prompt);
+            return no_room(err);
+        }
         pthread_mutex_lock(&e->mutex);
         r->next = e->all;
         if (r->next != NULL)
@@ -738,8 +757,16 @@ void plim_request_free(plim_request *r)
     if (r->next != NULL)
         r->next->prev = r->prev;
     pthread_mutex_unlock(&e->mutex);
+    plim_engine_host_discharge(e, r->reserved);
     free(r->events);
     free(r);
+}
+
+int64_t plim_request_take_reserved(plim_request *r)
+{
+    const int64_t bytes = r->reserved;
+    r->reserved = 0;
+    return bytes;
 }
 
 int plim_request_next(plim_request *r, int64_t timeout_ms, plim_event *event)

@@ -82,6 +82,7 @@ static plim_metrics metrics(const plim_engine *engine)
 }
 
 static int32_t tokens[2 * CTX];
+static uint32_t ask_top, ask_token_bytes;
 
 static int ask(plim_engine *engine, uint32_t n_prompt, uint32_t n_out, uint32_t n,
                plim_request **ret, plim_error *err)
@@ -96,6 +97,8 @@ static int ask(plim_engine *engine, uint32_t n_prompt, uint32_t n_out, uint32_t 
     q.n = n;
     q.ignore_eos = 1;
     q.cache_prompt = 0;
+    q.top_logprobs = ask_top;
+    q.host_token_bytes = ask_token_bytes;
     *err = (plim_error)PLIM_INIT(plim_error);
     *ret = NULL;
     return plim_request_submit(engine, &q, ret, err);
@@ -177,6 +180,8 @@ START_TEST(every_offer_is_honoured)
             if (left > 0 && plim_engine_host_charge(engine, left) == PLIM_OK)
                 charged = left;
         }
+        ask_top = draw(&at, 4) == 0 ? draw(&at, 21) : 0;
+        ask_token_bytes = draw(&at, 4) == 0 ? draw(&at, 6000) : 0;
         int r =
             ask(engine, 1 + draw(&at, CTX + 100), 1 + draw(&at, CTX), 1 + draw(&at, 6), slot, &err);
         if (r == PLIM_OK)
@@ -202,6 +207,109 @@ START_TEST(every_offer_is_honoured)
         plim_request_free(held[i]);
     step(engine, 2);
     ck_assert_int_eq(metrics(engine).host_used_bytes, idle.host_used_bytes);
+    plim_engine_free(engine);
+}
+END_TEST
+
+// ---- what runs has what it needs ----
+
+// Others take the host budget to its last byte.
+static int64_t eat(plim_engine *engine)
+{
+    int64_t eaten = 0;
+    for (int64_t bytes = INT64_C(1) << 30; bytes > 0;) {
+        if (plim_engine_host_charge(engine, bytes) == PLIM_OK)
+            eaten += bytes;
+        else
+            bytes /= 2;
+    }
+    return eaten;
+}
+
+// Several choices with everything that a token can bring, read in every step or far behind. The
+// budget is gone right after the submit, before the request runs.
+START_TEST(a_running_request_needs_nothing_of_the_rest_of_the_budget)
+{
+    plim_engine_opts o;
+    plim_request_opts q;
+    plim_request *request;
+    static const plim_text stops[] = {{"never to be seen", 16}, {"\n\n\n\n\n\n\n\n", 8}};
+    uint32_t n_tokens[4] = {0}, finishes = 0;
+    base_opts(&o);
+    plim_engine *engine = create(&o);
+    const plim_metrics idle = metrics(engine);
+    plim_request_opts_init(&q);
+    for (uint32_t i = 0; i < 40; i++)
+        tokens[i] = (int32_t)(i * 7 % 250);
+    q.tokens = tokens;
+    q.n_tokens = 40;
+    q.n = 4;
+    q.max_tokens = 200;
+    q.ignore_eos = 1;
+    q.top_logprobs = 20;
+    q.stop = stops;
+    q.n_stop = 2;
+    q.host_answer_bytes = 10000;
+    q.host_token_bytes = 300;
+    ck_assert_int_eq(plim_request_submit(engine, &q, &request, NULL), PLIM_OK);
+    const int64_t eaten = eat(engine);
+    ck_assert_int_eq(metrics(engine).host_used_bytes, idle.host_limit_bytes);
+    plim_event e = {.struct_size = sizeof(e)};
+    for (uint32_t i = 0; e.type != PLIM_EVENT_DONE; i++) {
+        ck_assert_uint_lt(i, 2000);
+        step(engine, _i == 0 ? 1 : 190);
+        while (e.type != PLIM_EVENT_DONE && plim_request_next(request, 0, &e) == PLIM_OK) {
+            n_tokens[e.choice] += e.type == PLIM_EVENT_TOKEN;
+            finishes += e.type == PLIM_EVENT_FINISH;
+            ck_assert(e.type != PLIM_EVENT_TOKEN || e.n_top == 20);
+        }
+    }
+    ck_assert_int_eq(e.status, PLIM_OK);
+    ck_assert_uint_eq(finishes, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert_uint_eq(n_tokens[i], 200);
+    // What the caller has for the answer is there, too, and its own once it took it.
+    const int64_t taken = _i == 0 ? plim_request_take_reserved(request) : 0;
+    ck_assert_int_eq(taken, _i == 0 ? 10000 + 4 * 200 * 300 : 0);
+    ck_assert(_i != 0 || plim_request_take_reserved(request) == 0);
+    plim_request_free(request);
+    step(engine, 1);
+    plim_engine_host_discharge(engine, eaten + taken);
+    ck_assert_int_eq(metrics(engine).host_used_bytes, idle.host_used_bytes);
+    plim_engine_free(engine);
+}
+END_TEST
+
+// What the caller needs is judged with the rest: never, where an idle engine has not so much, with
+// an offer that is accepted.
+START_TEST(the_door_counts_what_the_caller_needs)
+{
+    plim_engine_opts o;
+    plim_request *request, *held;
+    plim_error err;
+    base_opts(&o);
+    plim_engine *engine = create(&o);
+    const plim_metrics idle = metrics(engine);
+    const int64_t room = idle.host_limit_bytes - idle.host_used_bytes;
+    ask_token_bytes = (uint32_t)(room / 150);
+    ck_assert_int_eq(ask(engine, 10, 200, 1, &request, &err), PLIM_ERR_NOMEM_NEVER);
+    ck_assert_str_eq(err.term, "host");
+    ck_assert_int_ge(err.offer_max_tokens, 140);
+    ck_assert_int_lt(err.offer_max_tokens, 150);
+    ck_assert_int_eq(ask(engine, 10, (uint32_t)err.offer_max_tokens, 1, &held, &err), PLIM_OK);
+    ck_assert_int_eq(ask(engine, 10, 100, 1, &request, &err), PLIM_ERR_NOMEM_NOW);
+    ck_assert_str_eq(err.term, "host");
+    ck_assert_int_ge(err.retry_after_s, 1);
+    plim_request_free(held);
+    step(engine, 1);
+    // An open end leaves others room.
+    ask_token_bytes = (uint32_t)(room / 1200);
+    held = must_ask(engine, 10, 0);
+    ck_assert_int_le(metrics(engine).host_used_bytes - idle.host_used_bytes, room / 4);
+    request = must_ask(engine, 10, 0);
+    plim_request_free(held);
+    plim_request_free(request);
+    step(engine, 1);
     plim_engine_free(engine);
 }
 END_TEST
@@ -531,6 +639,8 @@ int main(void)
     TCase *tc = tcase_create("door");
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, every_offer_is_honoured, 0, 4);
+    tcase_add_loop_test(tc, a_running_request_needs_nothing_of_the_rest_of_the_budget, 0, 2);
+    tcase_add_test(tc, the_door_counts_what_the_caller_needs);
     tcase_add_test(tc, a_hundred_refusals_of_each_kind_leave_nothing);
     tcase_add_test(tc, who_left_in_the_queue_is_never_computed);
     tcase_add_test(tc, who_can_not_start_in_time_does_not_wait);
