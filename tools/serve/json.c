@@ -20,6 +20,7 @@ struct scan {
     size_t at;
     size_t depth;
     uint32_t nodes;
+    int64_t tree_bytes;  // of all values so far
     struct plm_out keys; // struct key of every open object, innermost last
     struct plm_json_doc *doc;
     char *message;
@@ -39,6 +40,34 @@ __attribute__((format(printf, 3, 4))) static bool bad(struct scan *s, int status
              s->at);
     s->status = status;
     return false;
+}
+
+// What json-c takes for a value, malloc's share included: the figures of core/base/json_tree.c,
+// which measures them, for those who know the public API alone. An object has a table of 16 places
+// that doubles when two thirds are taken, an array one of 32 that doubles when it is full; while
+// one grows, the old one stands beside it.
+#define VALUE_BYTES  128 // a number with its text, or the rest of an object, array, string or key
+#define TABLE_BYTES  128
+#define ENTRY_BYTES  40
+#define ENTRIES_MIN  16
+#define LIST_BYTES   112
+#define ELEMENTS_MIN 32
+
+static int64_t object_bytes(size_t n)
+{
+    int64_t places = ENTRIES_MIN;
+    while ((int64_t)n * 8 >= places * 5)
+        places *= 2;
+    return TABLE_BYTES + (places > ENTRIES_MIN ? places + places / 2 : places) * ENTRY_BYTES;
+}
+
+static int64_t array_bytes(size_t n)
+{
+    int64_t places = ELEMENTS_MIN;
+    while ((int64_t)n >= places)
+        places *= 2;
+    return LIST_BYTES +
+           (places > ELEMENTS_MIN ? places + places / 2 : places) * (int64_t)sizeof(void *);
 }
 
 static int peek(const struct scan *s)
@@ -218,6 +247,7 @@ static bool count_node(struct scan *s)
 {
     if (++s->nodes > PLM_JSON_NODES_MAX)
         return bad(s, PLIM_ERR_LIMIT, "more than %d values", PLM_JSON_NODES_MAX);
+    s->tree_bytes += VALUE_BYTES;
     return true;
 }
 
@@ -289,6 +319,7 @@ static bool scan_object(struct scan *s)
         if (!scan_comma(s, '}', &more))
             return false;
     }
+    s->tree_bytes += object_bytes(s->keys.len / sizeof(struct key) - first);
     return check_duplicates(s, first);
 }
 
@@ -299,11 +330,13 @@ static bool scan_array(struct scan *s)
     bool more = peek(s) != ']';
     if (!more)
         s->at++;
-    while (more) {
+    size_t n = 0;
+    for (; more; n++) {
         struct plm_json_value value;
         if (!scan_value(s, &value) || !scan_comma(s, ']', &more))
             return false;
     }
+    s->tree_bytes += array_bytes(n);
     return true;
 }
 
@@ -321,7 +354,8 @@ static bool scan_value(struct scan *s, struct plm_json_value *ret)
 {
     skip_blanks(s);
     size_t from = s->at;
-    uint32_t nodes = s->nodes;
+    const uint32_t nodes = s->nodes;
+    const int64_t tree_bytes = s->tree_bytes;
     if (!count_node(s))
         return false;
     bool ok;
@@ -358,6 +392,7 @@ static bool scan_value(struct scan *s, struct plm_json_value *ret)
     ret->ptr = s->text + from;
     ret->len = s->at - from;
     ret->nodes = s->nodes - nodes;
+    ret->tree_bytes = s->tree_bytes - tree_bytes;
     return ok;
 }
 
@@ -521,15 +556,14 @@ static char *join_pairs(const struct plm_json_value *value, size_t *ret_len)
     return out;
 }
 
-// What json-c takes for one value beside its text, measured at 48 to 88 bytes plus its share of
-// growing arrays and tables.
-#define TREE_NODE_BYTES 160
+// Of the tokener with its levels, while it works.
+#define PARSER_BYTES (4 << 10)
 
 struct json_object *plm_json_tree(const struct plm_json_value *value, plim_engine *engine,
                                   int64_t *ret_charged)
 {
-    // Thrice the text: in the tree, in the tokener's buffer, and in the copy.
-    int64_t cost = (int64_t)value->nodes * TREE_NODE_BYTES + 3 * (int64_t)value->len;
+    // The text is in the tree, in a copy, and in the tokener's buffer, which doubles.
+    int64_t cost = value->tree_bytes + PARSER_BYTES + 5 * (int64_t)value->len;
     if (value->len > INT32_MAX / 4)
         return NULL;
     *ret_charged = cost;

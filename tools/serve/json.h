@@ -35,6 +35,7 @@ struct plm_json_value {
     size_t len;
     enum plm_json_type type;
     uint32_t nodes;
+    int64_t tree_bytes; // what plm_json_tree() takes for it
 };
 
 struct plm_json_member {
