@@ -92,6 +92,10 @@ class Group:
     def kills(self):
         return self._field("memory.events" if self.version == 2 else "memory.oom_control", "oom_kill")
 
+    def usage(self):
+        """Bytes charged now."""
+        return int((self.path / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")).read_text())
+
     def peak(self):
         """The most that was ever charged, or None where the kernel does not say."""
         file = self.path / ("memory.peak" if self.version == 2 else "memory.max_usage_in_bytes")
