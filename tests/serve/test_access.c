@@ -34,6 +34,8 @@ START_TEST(hosts_are_read)
         {"", NULL, NULL, 0},
         {".", NULL, NULL, 0},
         {".a", NULL, NULL, 0},
+        {"a..", NULL, NULL, 0},
+        {"a..b", NULL, NULL, 0},
         {":80", NULL, NULL, 0},
         {"a:65536", NULL, NULL, 0},
         {"a:99999999999999999999", NULL, NULL, 0},

@@ -57,7 +57,8 @@ struct plim_engine {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     pthread_t thread;
-    bool stop, draining, asleep, drowsy;
+    bool stop;
+    atomic_bool draining, asleep, drowsy; // read by whoever submits
     int fd;
     uint32_t n_ctx, queue_max, running, most_running;
     struct plim_request *all;
@@ -607,7 +608,7 @@ static int refuse(const plim_engine *e, const char *prompt, const plim_request_o
         strcpy(err->term, "kv");
         return words[i].status;
     }
-    if (e->asleep) {
+    if (e->asleep || e->drowsy) {
         fail(err, PLIM_ERR_NOMEM_NOW, "the engine is asleep");
         strcpy(err->term, "asleep");
         return PLIM_ERR_NOMEM_NOW;

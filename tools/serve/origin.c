@@ -53,8 +53,10 @@ static bool parse_name(const char *text, size_t n, struct plm_host *ret)
 {
     if (n > 0 && text[n - 1] == '.') // the root, which a complete name ends with
         n--;
-    if (n == 0 || n > PLM_HOST_NAME_MAX || text[0] == '.' || !copy_word(text, n, "-._", ret->name))
+    if (n == 0 || n > PLM_HOST_NAME_MAX || !copy_word(text, n, "-._", ret->name))
         return false;
+    if (text[0] == '.' || text[n - 1] == '.' || strstr(ret->name, "..") != NULL)
+        return false; // a label of no characters
     if (plm_peer_parse(ret->name, &ret->ip))
         ret->name[0] = '\0';
     return true;
