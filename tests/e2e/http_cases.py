@@ -474,6 +474,18 @@ def a_peer_has_a_limit_of_unfinished_requests():
 
 
 @case
+def a_trusted_proxy_has_no_limit_of_its_own():
+    with Server("--max-connections", "8", "--max-connections-per-peer", "2", "--trusted-proxies",
+                "10.0.0.1,127.0.0.0/8") as server:
+        held = [server.connect() for _ in range(5)]
+        for s in held:
+            s.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: ")
+        for s in held:
+            s.sendall(b"y\r\n\r\n")
+            same(read_head(Reader(s))[0], 200)
+
+
+@case
 def a_thousand_unfinished_headers_leave_probes_their_places():
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     with Server() as server:
@@ -488,7 +500,11 @@ def a_thousand_unfinished_headers_leave_probes_their_places():
                     same(server.get(path)[0], 200)
                 slowest = max(slowest, (time.monotonic() - start) / 3)
         more = server.rss() - before
-        told = sum(1 for s in held if select.select([s], [], [], 0)[0])
+        told = 0
+        for s in held:
+            if select.select([s], [], [], 0)[0]:
+                same(s.recv(12), b"HTTP/1.1 503")
+                told += 1
         print(f"      1000 unfinished headers: {more >> 10} KiB more, {told} were told, a probe took "
               f"{slowest * 1000:.1f} ms at most")
         check(harness.sanitized() or slowest < 0.05, f"a probe took {slowest * 1000:.0f} ms")
@@ -498,6 +514,7 @@ def a_thousand_unfinished_headers_leave_probes_their_places():
         for s in held:
             s.close()
         wait_until(lambda: server.get("/v1/models")[0] == 200, "room again")
+        check(server.metric("plimsoll:http_turned_away_total") >= told)
 
 
 @case
@@ -549,6 +566,8 @@ def wrong_starts_say_what_is_wrong():
             (["serve", "-m", "x", "--api-key", ""], 2, ["--api-key", "empty"]),
             (["serve", "-m", "x", "--api-key-file", "/nonexistent"], 2, ["--api-key-file", "No such file"]),
             (["serve", "-m", "x", "--host", "999.1.1.1"], 1, ["999.1.1.1"]),
+            (["serve", "-m", "x", "--trusted-proxies", "10.0.0.0/33"], 2, ["--trusted-proxies", "10.0.0.0/33"]),
+            (["serve", "-m", "x", "--max-connections-per-peer", "0"], 2, ["--max-connections-per-peer"]),
             (["sing"], 2, ["no command"]),
         ]:
             got = run(*args)

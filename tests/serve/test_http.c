@@ -19,6 +19,7 @@ static int64_t start_ms;
 static const char *answer_text; // what request() answers; NULL: nothing yet
 static struct plm_exchange *waiting;
 static unsigned n_closed;
+static struct plm_share bodies;
 static plim_engine *engine; // whose budget pays for bodies; NULL: nobody's
 
 static void reply(struct plm_exchange *x, int status, const char *text, bool close_after)
@@ -82,7 +83,7 @@ static void setup(void)
                                                     .closed = on_closed};
     int pair[2];
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    const struct plm_http_config config = {epoll_fd, 2, 2, TIMEOUT_S, &nobody, probes};
+    const struct plm_http_config config = {epoll_fd, 2, 2, TIMEOUT_S, &nobody, probes, &bodies};
     http = plm_http_create(&config, &handler);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
     client = pair[0];
@@ -276,16 +277,16 @@ START_TEST(bodies_share_what_they_may_hold)
     plim_engine_opts_init(&opts);
     opts.model_path = "fake.gguf";
     ck_assert_int_eq(plim_engine_create(&opts, &engine, NULL), PLIM_OK);
-    plm_http_limit_bodies(http, 4096);
+    bodies.limit_bytes = 4096;
     say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n");
     ck_assert_int_eq(send(client, part, 2000, 0), 2000);
     turn();
     ck_assert_int_eq(heard(), -1);
-    ck_assert_int_gt(http->bodies.used_bytes, 1999);
+    ck_assert_int_gt(bodies.used_bytes, 1999);
     ck_assert_int_eq(send(client, part, 6000, 0), 6000);
     turn();
     ck_assert_int_eq(heard(), 503);
-    ck_assert_int_eq(http->bodies.used_bytes, 0);
+    ck_assert_int_eq(bodies.used_bytes, 0);
     plim_engine_free(engine); // which checks that all was given back
     engine = NULL;
 }

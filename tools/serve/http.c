@@ -426,14 +426,14 @@ size_t plm_http_connection_bytes(void)
     return sizeof(struct plm_http_conn) + SOCKET_OBJECTS_BYTES + 2 * 2 * PLM_HTTP_SOCKET_BYTES;
 }
 
-void plm_http_limit_bodies(struct plm_http *http, int64_t bytes)
-{
-    http->bodies.limit_bytes = bytes;
-}
-
 unsigned plm_http_connections(const struct plm_http *http)
 {
     return http->n_ordinary + http->n_probes;
+}
+
+uint64_t plm_http_turned_away(const struct plm_http *http)
+{
+    return http->n_turned_away;
 }
 
 typedef int name_of(int fd, struct sockaddr *addr, socklen_t *len);
@@ -452,7 +452,7 @@ void plm_http_add(struct plm_http *http, int fd)
     // Where there is no memory for it, there is no place for it either.
     struct plm_http_conn *conn = calloc(1, sizeof(*conn));
     if (conn == NULL) {
-        plm_http_turn_away(fd);
+        plm_http_turn_away(http, fd);
         return;
     }
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -565,7 +565,7 @@ void plm_http_limit_body(struct plm_exchange *x, size_t max_bytes, plim_engine *
     x->body_max = max_bytes;
     x->body.engine = engine;
     // What nobody is charged for is small, and must not wait for others either.
-    x->body.share = engine != NULL ? &x->conn->http->bodies : NULL;
+    x->body.share = engine != NULL ? x->conn->http->config.bodies : NULL;
 }
 
 struct plm_out plm_http_take_body(struct plm_exchange *x)

@@ -73,6 +73,9 @@ struct plm_http_config {
     unsigned timeout_s;              // idle connections, and as above
     const struct plm_peers *trusted; // proxies: they stand for many peers, and have no limit
     const char *const *probes;       // paths that have places of their own; NULL ends them
+    // What all bodies together may hold, from their first byte until a worker is done with them; a
+    // further one is refused like one without host memory.
+    struct plm_share *bodies;
 };
 
 // What the caller's epoll set holds for a client's descriptor: hand it to plm_http_ready().
@@ -84,9 +87,6 @@ struct plm_http *plm_http_create(const struct plm_http_config *config,
 void plm_http_destroy(struct plm_http *http);
 // Bytes of this machine that one connection takes at most, the kernel's for its socket included.
 size_t plm_http_connection_bytes(void);
-// All bodies together, from their first byte until a worker is done with them, hold so many bytes
-// at most; a further one is refused like one without host memory. 0: no limit.
-void plm_http_limit_bodies(struct plm_http *http, int64_t bytes);
 // epoll has reported these events for a client's descriptor.
 void plm_http_ready(struct plm_http_conn *conn, uint32_t events);
 // Serves what is ready. Frees connections, so call it after all events of a round were reported.
@@ -96,10 +96,12 @@ bool plm_http_is_due(const struct plm_http *http);
 // Takes over an accepted, non-blocking connection.
 void plm_http_add(struct plm_http *http, int fd);
 // Answers an accepted connection with 503 and closes it.
-void plm_http_turn_away(int fd);
+void plm_http_turn_away(struct plm_http *http, int fd);
 // Once a second or so: ends what is too slow.
 void plm_http_sweep(struct plm_http *http, int64_t now_ms);
 unsigned plm_http_connections(const struct plm_http *http);
+// Connections that were answered 503 because there was no place, so far.
+uint64_t plm_http_turned_away(const struct plm_http *http);
 
 // Of an exchange. Method and path are "-" where they were not understood.
 void plm_http_set_call(struct plm_exchange *x, void *call);

@@ -94,7 +94,7 @@ struct plm_http {
     struct plm_http_conn *newest, *oldest;
     struct plm_http_conn *ready, *last_ready;
     unsigned n_ordinary, n_probes; // places that are taken
-    struct plm_share bodies;
+    uint64_t n_turned_away;
     char *scratch; // what one read takes
 };
 
@@ -117,7 +117,8 @@ bool plm_http_fits_place(const struct plm_exchange *x);
 // http_reply.c
 // Answers that there is no place.
 void plm_http_no_place(struct plm_exchange *x);
-void plm_http_say_no_place(int fd); // where no exchange is open, and ends this direction
+// The same where no exchange is open, past all buffers.
+void plm_http_say_no_place(struct plm_http *http, int fd);
 // Lets a client that waits for it send its body.
 void plm_http_continue(struct plm_http_conn *conn);
 // Writes what there is. True: the response is out as a whole.

@@ -50,7 +50,7 @@ static void free_a_probe_place(struct plm_http *http)
     for (struct plm_http_conn *conn = http->oldest; conn != NULL; conn = conn->newer) {
         if (conn->place == PLM_PLACE_PROBE) {
             if (conn->x == NULL && !conn->lingers)
-                plm_http_say_no_place(conn->fd);
+                plm_http_say_no_place(http, conn->fd);
             evict(conn);
             return;
         }

@@ -335,6 +335,7 @@ void plm_http_no_place(struct plm_exchange *x)
 {
     const struct plm_http_header retry = {"Retry-After", "1"};
     struct plm_out body;
+    x->conn->http->n_turned_away++;
     plm_out_init(&body, NULL);
     plm_out_str(&body, no_place);
     plm_http_reply(x, 503, JSON_TYPE, &retry, 1, true, &body);
@@ -354,19 +355,23 @@ void plm_http_continue(struct plm_http_conn *conn)
         conn->broken = true;
 }
 
-void plm_http_say_no_place(int fd)
+void plm_http_say_no_place(struct plm_http *http, int fd)
 {
-    char text[sizeof(no_place) + 200];
+    char text[sizeof(no_place) + 200], unread[4096];
     const int n = snprintf(text, sizeof(text),
                            "HTTP/1.1 503 %s\r\nContent-Type: " JSON_TYPE "\r\n"
                            "Content-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
                            reason_of(503), sizeof(no_place) - 1, no_place);
+    http->n_turned_away++;
     (void)send_text(fd, text, (size_t)n);
     shutdown(fd, SHUT_WR);
+    // Closing with unread bytes would reset the connection, and the answer with it.
+    for (int i = 0; i < 4 && recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0; i++) {
+    }
 }
 
-void plm_http_turn_away(int fd)
+void plm_http_turn_away(struct plm_http *http, int fd)
 {
-    plm_http_say_no_place(fd);
+    plm_http_say_no_place(http, fd);
     close(fd);
 }

@@ -213,6 +213,8 @@ static void health_set(const struct writer *w, const plim_metrics *m, const stru
     for (int i = 2; i < 6; i++)
         sample(w, "http_responses_total", "code", classes[i], (double)srv->responses[i]);
     gauge(w, "http_connections", "Open connections", plm_http_connections(srv->http));
+    counter(w, "http_turned_away_total", "Connections answered 503 for want of a place",
+            (double)plm_http_turned_away(srv->http));
 }
 
 // A label value: backslash, quote and line feed are escaped, as the format wants.

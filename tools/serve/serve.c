@@ -244,7 +244,7 @@ static void on_loaded(struct loop *l)
     size_t part = (size_t)(m.host_limit_bytes / BODY_PART_OF_HOST);
     if (part > 0 && part < srv->max_body_bytes)
         srv->max_body_bytes = part;
-    plm_http_limit_bodies(srv->http, m.host_limit_bytes / BODIES_PART_OF_HOST);
+    srv->bodies.limit_bytes = m.host_limit_bytes / BODIES_PART_OF_HOST;
     watch(l, plim_engine_poll_fd(srv->engine), &tag_engine);
     print_plan(srv->engine);
     if (!collect_names(srv) || !write_plan(srv)) {
@@ -354,7 +354,7 @@ static void accept_some(struct loop *l)
         close(l->spare_fd);
         fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0)
-            plm_http_turn_away(fd);
+            plm_http_turn_away(l->srv.http, fd);
         l->spare_fd = eventfd(0, EFD_CLOEXEC);
         if (fd < 0)
             return;
@@ -455,6 +455,7 @@ static void limit_connections(struct plm_server *srv, struct plm_http_config *co
     config->max_per_peer = srv->flags.max_per_peer > 0 ? srv->flags.max_per_peer : (n + 1) / 2;
     config->trusted = &srv->trusted_proxies;
     config->probes = probes;
+    config->bodies = &srv->bodies;
     plm_connections_plan(opts, n);
     fprintf(stderr,
             "plimsoll serve: at most %u connections of %zu KiB each, %u of the same peer without a "

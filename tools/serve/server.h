@@ -51,6 +51,7 @@ struct plm_server {
     struct plm_plan_cache plan_cache;
     struct plm_access access;
     struct plm_peers trusted_proxies;
+    struct plm_share bodies; // outlives connections and workers
     struct plm_http *http;
     struct plm_workers *workers;
     struct plm_workers *operators; // for endpoints of operators, which wait for no user's request
