@@ -18,8 +18,18 @@ void plm_sleep_enter(struct plim_engine *engine, enum plm_sleep_state state)
 
 // ---- falling asleep ----
 
-// What was released is back at the driver when its free memory rose by as much. A neighbour may
-// have taken it meanwhile, so what lacks is said and no more.
+// By how much the device's memory in use fell from one reading to the next. Where it says what this
+// process uses, others' memory is no part of it: on the CPU they come and go all the time.
+static int64_t came_back(const struct plm_stress_reading *before,
+                         const struct plm_stress_reading *after)
+{
+    if (before->process_use != PLM_PLAN_UNKNOWN && after->process_use != PLM_PLAN_UNKNOWN)
+        return before->process_use - after->process_use;
+    return after->F - before->F;
+}
+
+// What was released has come back when the driver says so. What lacks is said and no more: where
+// only free memory is known, a neighbour may have taken it.
 static void check_released(struct plm_core *core, const struct plm_stress_reading *before)
 {
     const int64_t g = core->profile.plan.in.g;
@@ -28,7 +38,7 @@ static void check_released(struct plm_core *core, const struct plm_stress_readin
     for (int i = 0; i < SETTLE_TRIES; i++) {
         if (plm_core_read(core, &after) != PLM_OK)
             return;
-        lacking = (before->O - after.O) - (after.F - before->F);
+        lacking = (before->O - after.O) - came_back(before, &after);
         if (lacking < g)
             return;
         core->clock->sleep_ns(core->clock->ctx, SETTLE_NS);

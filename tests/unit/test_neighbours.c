@@ -27,6 +27,7 @@ struct rig {
     struct plm_sim_opts sim;
     struct plm_sim_event event; // to be set while the engine runs
     struct plm_engine_env env;
+    const struct plm_backend *backend; // NULL: the simulated one as it is
     plim_engine_opts opts;
     char path[512];
     plim_engine *engine;
@@ -63,11 +64,12 @@ static void rig_init(struct rig *rig, enum plim_neighbours mode)
 
 static int rig_start(struct rig *rig)
 {
-    rig->env = (struct plm_engine_env){.host = plm_host_create(0),
-                                       .clock = &rig->source,
-                                       .backend = &plm_sim_backend,
-                                       .backend_opts = &rig->sim,
-                                       .seed = 5};
+    rig->env =
+        (struct plm_engine_env){.host = plm_host_create(0),
+                                .clock = &rig->source,
+                                .backend = rig->backend != NULL ? rig->backend : &plm_sim_backend,
+                                .backend_opts = &rig->sim,
+                                .seed = 5};
     plim_engine_opts read;
     int r = plm_opts_read(&rig->opts, &read, &rig->err);
     if (r == PLM_OK)
@@ -576,6 +578,49 @@ START_TEST(fifty_nights_make_the_same_plan)
 }
 END_TEST
 
+// A neighbour that takes what is freed at once.
+static _Atomic uint64_t *greedy_for; // its bytes; NULL: it sleeps
+
+static void free_greedily(struct plm_backend_device *dev, struct plm_slab *slab)
+{
+    const uint64_t bytes = slab->taken_bytes;
+    plm_sim_backend.free(dev, slab);
+    if (greedy_for != NULL)
+        *greedy_for += bytes;
+}
+
+static unsigned n_lacking; // lines about bytes that did not come back
+
+static void count_lacking(void *ctx, int level, const char *line)
+{
+    (void)ctx, (void)level;
+    n_lacking += strstr(line, "did not come back") != NULL;
+}
+
+// What others take is said to lack only where nothing tells it from ours.
+START_TEST(asleep_what_others_take_is_not_missed)
+{
+    struct plm_backend greedy = plm_sim_backend;
+    greedy.free = free_greedily;
+    for (int hidden = 0; hidden < 2; hidden++) {
+        struct rig rig;
+        rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
+        rig.backend = &greedy;
+        rig.sim.unified = hidden == 0; // as the CPU: it knows the process's use
+        rig.sim.hides_process_use = hidden == 1;
+        rig.opts.log = count_lacking;
+        start(&rig);
+        greedy_for = &rig.world.foreign_bytes;
+        n_lacking = 0;
+        ck_assert_int_eq(plim_engine_sleep(rig.engine, 0, &rig.err), PLIM_OK);
+        ck_assert_uint_gt(rig.world.foreign_bytes, 0);
+        ck_assert_uint_eq(n_lacking, (unsigned)hidden);
+        greedy_for = NULL;
+        plim_engine_free(rig.engine);
+    }
+}
+END_TEST
+
 START_TEST(who_comes_to_a_sleeper_waits_or_is_told)
 {
     struct rig rig;
@@ -878,6 +923,7 @@ int main(void)
     tcase_add_loop_test(tc, lies_move_nothing_up, 0, 6);
     tcase_add_test(tc, a_squeezed_cache_does_not_show_in_the_text);
     tcase_add_loop_test(tc, fifty_nights_make_the_same_plan, 0, 2);
+    tcase_add_test(tc, asleep_what_others_take_is_not_missed);
     tcase_add_test(tc, who_comes_to_a_sleeper_waits_or_is_told);
     tcase_add_test(tc, choices_in_the_queue_sleep_too);
     tcase_add_test(tc, a_wake_takes_what_there_is_or_sleeps_on);
