@@ -66,6 +66,15 @@ static int check_context(const struct plm_core *core, struct plm_error *err)
     return PLM_OK;
 }
 
+static void say_stray_ids(const struct plm_core *core)
+{
+    char name[PLM_TOKENIZER_KEY_MAX];
+    uint32_t id;
+    for (uint64_t at = 0; plm_tokenizer_stray_id(core->tokenizer, core->gguf, &at, name, &id);)
+        plm_logf(&core->log, PLM_LOG_WARN, "%s is %u, but there are %d tokens: it is not used",
+                 name, id, plm_tokenizer_n_vocab(core->tokenizer));
+}
+
 static int open_files(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_model_opts opts = {.kv_f32 = core->opts.kv_f32 != 0,
@@ -88,6 +97,7 @@ static int open_files(struct plm_core *core, struct plm_error *err)
         return plm_fail(err, PLM_ERR_FORMAT,
                         "the vocabulary has %d tokens, but token_embd.weight has %u rows",
                         plm_tokenizer_n_vocab(core->tokenizer), n_vocab);
+    say_stray_ids(core);
     return open_template(core, err);
 }
 

@@ -413,6 +413,34 @@ int32_t plm_tokenizer_n_vocab(const struct plm_tokenizer *tokenizer)
     return tokenizer->vocab.n;
 }
 
+// "tokenizer.ggml.WHAT_token_id".
+static bool is_special_key(const char *name)
+{
+    static const char prefix[] = "tokenizer.ggml.", suffix[] = "_token_id";
+    const size_t n = strlen(name);
+    return n > sizeof(prefix) + sizeof(suffix) - 2 &&
+           strncmp(name, prefix, sizeof(prefix) - 1) == 0 &&
+           strcmp(name + n - (sizeof(suffix) - 1), suffix) == 0;
+}
+
+bool plm_tokenizer_stray_id(const struct plm_tokenizer *tokenizer, const struct plm_gguf *gguf,
+                            uint64_t *at, char name[PLM_TOKENIZER_KEY_MAX], uint32_t *ret_id)
+{
+    for (; *at < plm_gguf_n_keys(gguf); ++*at) {
+        const struct plm_slice key = plm_gguf_key_name(gguf, *at);
+        if (key.len >= PLM_TOKENIZER_KEY_MAX)
+            continue;
+        memcpy(name, key.ptr, key.len);
+        name[key.len] = '\0';
+        if (is_special_key(name) && plm_gguf_u32(gguf, name, ret_id, NULL) == PLM_OK &&
+            *ret_id >= (uint32_t)tokenizer->vocab.n) {
+            ++*at;
+            return true;
+        }
+    }
+    return false;
+}
+
 int32_t plm_tokenizer_bos(const struct plm_tokenizer *tokenizer)
 {
     return tokenizer->bos;

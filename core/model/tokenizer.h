@@ -62,6 +62,11 @@ int plm_tokenizer_encode_spans(const struct plm_tokenizer *tokenizer, struct plm
                                struct plm_tokens *out, struct plm_error *err);
 
 int32_t plm_tokenizer_n_vocab(const struct plm_tokenizer *tokenizer);
+// Special ids that the file names beyond its vocabulary and that are not used here (padding, say);
+// those that are used fail the load. *at: where to look from, 0 at first; false: there is no more.
+#define PLM_TOKENIZER_KEY_MAX 64
+bool plm_tokenizer_stray_id(const struct plm_tokenizer *tokenizer, const struct plm_gguf *gguf,
+                            uint64_t *at, char name[PLM_TOKENIZER_KEY_MAX], uint32_t *ret_id);
 int32_t plm_tokenizer_bos(const struct plm_tokenizer *tokenizer); // -1: none
 int32_t plm_tokenizer_eos(const struct plm_tokenizer *tokenizer); // -1: none
 bool plm_tokenizer_adds_bos(const struct plm_tokenizer *tokenizer);

@@ -564,6 +564,40 @@ static void bad_vocab(struct gguf_writer *w, const char *model, const char *pre)
     gguf_writer_strs(w, "tokenizer.ggml.tokens", tokens, 2);
 }
 
+// Those that nothing here uses: the file is good without them.
+START_TEST(unused_ids_beyond_the_vocabulary_are_found)
+{
+    const float scores[] = {0, 0};
+    struct gguf_writer w;
+    struct plm_gguf *gguf = NULL;
+    struct plm_error err = {0};
+    bad_vocab(&w, "llama", NULL);
+    gguf_writer_array(&w, "tokenizer.ggml.scores", PLM_GGUF_F32, scores, 2);
+    gguf_writer_u32(&w, "tokenizer.ggml.eos_token_id", 1);
+    gguf_writer_u32(&w, "tokenizer.ggml.padding_token_id", 2);
+    gguf_writer_u32(&w, "tokenizer.ggml.mask_token_id", 0);
+    gguf_writer_u32(&w, "tokenizer.ggml.fim_pre_token_id", UINT32_MAX);
+    gguf_writer_u32(&w, "tokenizer.ggml.token_type_count", 7);
+    gguf_writer_u32(&w, "other.padding_token_id", 7);
+    size_t n;
+    const void *bytes = gguf_writer_bytes(&w, &n);
+    ck_assert_int_eq(plm_gguf_open_memory(host, bytes, n, true, &gguf, &err), PLM_OK);
+    ck_assert_int_eq(plm_tokenizer_create(host, gguf, &tokenizer, &err), PLM_OK);
+    char name[PLM_TOKENIZER_KEY_MAX];
+    uint64_t at = 0;
+    uint32_t id;
+    ck_assert(plm_tokenizer_stray_id(tokenizer, gguf, &at, name, &id));
+    ck_assert_str_eq(name, "tokenizer.ggml.padding_token_id");
+    ck_assert_uint_eq(id, 2);
+    ck_assert(plm_tokenizer_stray_id(tokenizer, gguf, &at, name, &id));
+    ck_assert_str_eq(name, "tokenizer.ggml.fim_pre_token_id");
+    ck_assert_uint_eq(id, UINT32_MAX);
+    ck_assert(!plm_tokenizer_stray_id(tokenizer, gguf, &at, name, &id));
+    plm_gguf_close(gguf);
+    gguf_writer_finish(&w);
+}
+END_TEST
+
 START_TEST(bad_vocabularies_are_named)
 {
     static const char *const stranger[] = {"a c"};
@@ -596,6 +630,10 @@ START_TEST(bad_vocabularies_are_named)
     gguf_writer_array(&w, "tokenizer.ggml.scores", PLM_GGUF_F32, scores, 2);
     gguf_writer_u32(&w, "tokenizer.ggml.eos_token_id", 2);
     expect_error(&w, PLM_ERR_FORMAT, "eos_token_id is 2");
+    bad_vocab(&w, "llama", NULL);
+    gguf_writer_array(&w, "tokenizer.ggml.scores", PLM_GGUF_F32, scores, 2);
+    gguf_writer_u32(&w, "tokenizer.ggml.eot_token_id", UINT32_MAX);
+    expect_error(&w, PLM_ERR_FORMAT, "eot_token_id is 4294967295");
     gguf_writer_init(&w);
     expect_error(&w, PLM_ERR_FORMAT, "tokenizer.ggml.model");
     gguf_writer_init(&w);
@@ -692,6 +730,7 @@ int main(void)
     tcase_add_test(tcase, streaming_holds_back_half_characters);
     tcase_add_test(tcase, random_streams_stay_valid);
     tcase_add_test(tcase, bad_vocabularies_are_named);
+    tcase_add_test(tcase, unused_ids_beyond_the_vocabulary_are_found);
     tcase_add_test(tcase, every_allocation_may_fail);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
