@@ -37,6 +37,7 @@ struct plm_device {
     atomic_bool sealed;
     atomic_bool in_step;
     atomic_bool lost;
+    int64_t patience_ns; // of waits without a limit of their own; 0: for ever
     // Read by metrics threads while the engine's thread counts.
     _Atomic uint64_t allocs;
     _Atomic uint64_t frees;
@@ -209,6 +210,11 @@ static void set_dev(struct plm_device *d, struct plm_backend_device *dev)
 void plm_device_lose(struct plm_device *d)
 {
     atomic_store(&d->lost, true);
+}
+
+void plm_device_set_patience(struct plm_device *d, int64_t ns)
+{
+    d->patience_ns = ns;
 }
 
 // What plans and layouts were made from must be as it was.
@@ -618,7 +624,11 @@ int plm_device_wait(struct plm_device *d, uint64_t value, int64_t timeout_ns)
         return PLM_ERR_LOST;
     if (value > d->last_value)
         return PLM_ERR_INVALID; // would never be reached
-    return result(d, d->backend->wait(d->dev, value, timeout_ns));
+    const bool impatient = timeout_ns < 0 && d->patience_ns > 0;
+    int r = result(d, d->backend->wait(d->dev, value, impatient ? d->patience_ns : timeout_ns));
+    if (r == PLM_ERR_TIMEOUT && impatient)
+        plm_device_lose(d); // its callers wait for an end, and free what it may still read
+    return r;
 }
 
 int plm_device_run(struct plm_device *device, int appended)

@@ -28,6 +28,9 @@ int plm_device_open_backend(const struct plm_backend *backend, const struct plm_
 size_t plm_device_close(struct plm_device *device);
 // Declares a device lost that does not end what it runs.
 void plm_device_lose(struct plm_device *device);
+// How long a wait without a limit of its own may take; 0 (at first): for ever. After it the wait is
+// TIMEOUT, and the device is lost. From the thread that waits.
+void plm_device_set_patience(struct plm_device *device, int64_t ns);
 // Closes a lost device and opens it again, unsealed, in place: handles stay valid, counters
 // go on, and query_free, status and caps may be called from other threads all the while. Every slab
 // must have been freed (INVALID). On failure it stays lost; may be called again. What open returns;
@@ -84,7 +87,7 @@ void plm_device_discard(struct plm_device *device); // empties the open list
 // Makes a graph of the open list (backend.h: capture). UNSUPPORTED where caps.graphs is false,
 // SEALED after the seal.
 int plm_device_capture(struct plm_device *device);
-// value: one that submit returned; timeout_ns < 0: no limit.
+// value: one that submit returned; timeout_ns < 0: no limit but the patience.
 int plm_device_wait(struct plm_device *device, uint64_t value, int64_t timeout_ns);
 // Submits what `appended` (the status of appending it) left in the list, and waits for its end. On
 // failure the list is empty: what it names may be freed before the next submit.

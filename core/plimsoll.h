@@ -211,7 +211,9 @@ typedef struct plim_engine_opts {
                               lower than the blocks of one request of the whole context and one for
                               each sequence, which is the default (0) */
     uint32_t monitor_ms;   /* time between readings after READY, default 1000; 0: none */
-    uint32_t watchdog_ms;  /* a step that takes longer is treated as hung; 0: never (default) */
+    uint32_t watchdog_ms;  /* a step that takes longer is treated as hung; 0: never (default). A
+                              step of the start may take ten times as long, by default ten minutes
+                              (an hour with prove_full): then the start ends with TIMEOUT */
     uint32_t autotune;     /* 1: time kernel variants before the stress (default) */
     uint32_t reserved;
     const char *certificate; /* of an earlier start under the same key; NULL (default) */
@@ -245,7 +247,8 @@ PLIM_API void plim_engine_opts_init_sized(plim_engine_opts *opts, size_t opts_by
 /* Loads the model, stresses it, sizes and proves the KV cache, seals. Blocks until READY; *ret is
  * the caller's then. On failure nothing is left behind and err names what to change (each suggested
  * value was re-planned). The options and their strings are not needed afterwards. Results: INVALID,
- * NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, TOO_LARGE, LOST, CANCELLED. */
+ * NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, TOO_LARGE, LOST, CANCELLED,
+ * TIMEOUT (a step of the start hangs). */
 PLIM_API int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err);
 /* Stops the thread, ends what runs unheard, frees all. BUSY where a request was not freed: nothing
  * has happened then, and the engine goes on; free the requests and call it again. No other call may

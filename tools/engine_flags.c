@@ -80,9 +80,11 @@ static const struct plm_opt engine_table[] = {
     PLM_OPT_IN("--monitor-ms", "MS",
                "time between looks at the device's memory; 0: never\n(default 1000)", PLM_OPT_U32,
                IN_OPTS(monitor_ms), 0, 3600000),
-    PLM_OPT_IN("--watchdog-ms", "MS",
-               "a step that takes longer counts as hung; 0: none does\n(default 0)", PLM_OPT_U32,
-               IN_OPTS(watchdog_ms), 0, 86400000),
+    PLM_OPT_IN(
+        "--watchdog-ms", "MS",
+        "a step that takes longer counts as hung; 0: none does\n(default 0). A step of the "
+        "start may take ten times as long,\nby default ten minutes, with --prove full an hour",
+        PLM_OPT_U32, IN_OPTS(watchdog_ms), 0, 86400000),
     PLM_OPT("--autotune", "on|off", "time kernel variants at the start (default on)", PLM_OPT_ONOFF,
             IN_OPTS(autotune)),
     PLM_OPT("--incident-dir", "FOLDER",

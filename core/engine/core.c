@@ -255,9 +255,46 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
     return r == PLM_OK ? r : plm_fail(err, r, "no host memory for the KV cache's tables");
 }
 
+// ---- a start that hangs ----
+
+// What one step of a start may take before it counts as hung. On a slow machine the largest chunk
+// through a few layers takes some minutes at most; with prove_full it goes through all of them.
+#define STEP_MAX_MS      INT64_C(600000)
+#define STEP_MAX_FULL_MS INT64_C(3600000)
+// Where the operator says how long a step may take while serving, so many times as long: the first
+// run of a kernel loads it, or compiles it.
+#define STEP_COLD 10
+
+static int64_t patience_ms(const plim_engine_opts *o)
+{
+    if (o->watchdog_ms != 0)
+        return STEP_COLD * (int64_t)o->watchdog_ms;
+    return o->prove_full ? STEP_MAX_FULL_MS : STEP_MAX_MS;
+}
+
+// What a wait of the start that ran out of patience is for whoever started. Also said at once: to
+// close a device that hangs may take as long as it hangs.
+static int fail_hung(const struct plm_core *core, struct plm_error *err)
+{
+    struct plm_error why = {0};
+    if (err != NULL)
+        why = *err;
+    plm_fail(&why, PLM_ERR_TIMEOUT,
+             "the start hangs in its stage \"%s\", in a step that takes longer than %lld s: %s",
+             core->stage != NULL ? core->stage : "open",
+             (long long)(patience_ms(&core->opts) / 1000),
+             err != NULL && err->msg[0] != '\0' ? err->msg : plm_strstatus(PLM_ERR_TIMEOUT));
+    plm_logf(&core->log, PLM_LOG_ERROR, "%s", why.msg);
+    if (err != NULL)
+        *err = why;
+    return PLM_ERR_TIMEOUT;
+}
+
 static int build(struct plm_core *core, struct plm_error *err)
 {
     int r = plm_fail_about(err, plm_core_open_device(core, err), "device");
+    if (r == PLM_OK)
+        plm_device_set_patience(core->device, patience_ms(&core->opts) * 1000000);
     if (r == PLM_OK)
         r = plm_opts_judge(&core->opts, plm_device_caps(core->device)->unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
@@ -273,8 +310,11 @@ static int build(struct plm_core *core, struct plm_error *err)
         r = reconcile(core, err);
     if (r == PLM_OK)
         r = seal_host(core, err);
+    if (r == PLM_ERR_TIMEOUT)
+        return fail_hung(core, err);
     if (r != PLM_OK)
         return r;
+    plm_device_set_patience(core->device, 0);
     plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     core->opts.certificate = NULL;

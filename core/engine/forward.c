@@ -133,7 +133,7 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
 
 int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
 {
-    // From READY on the watchdog looks on; before, a step ends or the device is lost.
+    // From READY on the watchdog looks on; before it does the start's own (plm_core_patience).
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
     int r = plm_device_wait(core->device, run->value, limit_ms > 0 ? limit_ms * 1000000 : -1);
     const int64_t now = plm_now(core->clock);

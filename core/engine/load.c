@@ -46,6 +46,7 @@ int plm_core_open_device(struct plm_core *core, struct plm_error *err)
 bool plm_core_progress(struct plm_core *core, const char *stage, uint64_t done, uint64_t total)
 {
     const plim_progress p = {.stage = stage, .done = done, .total = total};
+    core->stage = stage;
     if (core->opts.progress != NULL && !core->stopped)
         core->stopped = !core->opts.progress(core->opts.progress_ctx, &p);
     return !core->stopped;

@@ -49,6 +49,10 @@ static int run_step(void *ctx, const struct plm_stress_step *step, struct plm_er
     int r = plm_core_dummy_step(core, step,
                                 step->flags & PLM_STRESS_FEW_LAYERS ? PLM_FORWARD_FEW_LAYERS : 0,
                                 NULL, &out, err);
+    if (r == PLM_ERR_TIMEOUT)
+        return plm_fail(err, r, "the %s forward of %u rows and %u sequences at context %u",
+                        plm_stress_kind_name(step->kind), step->shape.rows, step->shape.seqs,
+                        step->shape.ctx);
     if (r != PLM_OK || !(step->flags & PLM_STRESS_SAMPLE) || out.logits == 0)
         return r;
     enter(core, PLM_PHASE_SAMPLE);

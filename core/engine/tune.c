@@ -32,8 +32,9 @@ struct run {
     struct plm_core *core;
     const struct plm_tuning *known; // NULL: nothing that fits
     int64_t deadline;
-    uint32_t timed, changed; // ops that were timed, and that are not variant 0
-    bool late;               // some were not reached before the deadline
+    uint32_t timed, changed;                  // ops that were timed, and that are not variant 0
+    bool late;                                // some were not reached before the deadline
+    char in_hand[PLM_TUNING_NAME_BYTES + 32]; // op and variant that are timed
 };
 
 static void make_key(const struct plm_core *core, struct plm_tuning_key *ret)
@@ -179,6 +180,7 @@ static int offer(void *ctx, enum plm_op op, const void *args)
     struct run *run = ctx;
     char name[PLM_TUNING_NAME_BYTES];
     const uint32_t n = plm_device_variants(run->core->device, op, args, name);
+    snprintf(run->in_hand, sizeof(run->in_hand), "%s", name);
     int r = PLM_OK;
     if (n > 1 && plm_tuning_find(&run->core->tune->found, name) == NULL)
         r = tune_op(run, op, args, n, name);
@@ -267,6 +269,7 @@ static int tune(struct plm_core *core, struct plm_tuning *known, struct plm_erro
     struct plm_stress_ops ops;
     plm_core_stress_ops(core, &ops);
     plm_core_phase(core, PLM_PHASE_TUNE);
+    core->stage = "tune";
     int r = take_memory(core, &ops, &caps);
     if (r != PLM_OK)
         plm_fail(err, r, "no memory for the tuning: %s", plm_strstatus(r));
@@ -275,6 +278,8 @@ static int tune(struct plm_core *core, struct plm_tuning *known, struct plm_erro
     if (r == PLM_OK)
         r = run_steps(&run, &caps, err);
     give_memory_back(core, &ops);
+    if (r == PLM_ERR_TIMEOUT) // what hangs in a dummy step would hang in the stress, too
+        return plm_fail(err, r, "a variant of %s was timed", run.in_hand);
     if (r != PLM_OK) {
         plm_logf(&core->log, PLM_LOG_WARN, "autotune ended early: %s", plm_strstatus(r));
         return r == PLM_ERR_LOST || r == PLM_ERR_NOMEM_HOST ? r : PLM_OK;

@@ -449,6 +449,9 @@ int plm_loop_take_certified(struct plm_loop *l, struct plm_plan *ret, bool *ret_
         l->res->stressed = l->opts->certified->stressed;
         return PLM_OK;
     }
+    // A device that hangs will do so again, and who stopped the start wants no other one.
+    if (r == PLM_ERR_TIMEOUT || (r == PLM_ERR_CANCELLED && l->ops->min_of_ranks == NULL))
+        return plm_fail(err, r, "%s", why.msg[0] != '\0' ? why.msg : plm_strstatus(r));
     plm_logf(l->opts->log, r == PLM_ERR_UNSUPPORTED ? PLM_LOG_INFO : PLM_LOG_WARN,
              "the plan of an earlier start does not hold, it is made anew: %s",
              why.msg[0] != '\0' ? why.msg : plm_strstatus(r));

@@ -158,11 +158,10 @@ static void base_opts(plim_engine_opts *o)
     arm(HARMLESS);
 }
 
-static plim_engine *create(const plim_engine_opts *o)
+// A start on it; on failure the host is destroyed, and with it every byte was given back.
+static int try_start(const plim_engine_opts *o, plim_engine **ret, plim_error *err)
 {
     plim_engine_opts read;
-    plim_engine *engine = NULL;
-    plim_error err = PLIM_INIT(plim_error);
     plm_sim_clock_init(&sim_clock);
     clock_source = plm_sim_clock_source(&sim_clock);
     faulty = plm_sim_backend;
@@ -175,7 +174,17 @@ static plim_engine *create(const plim_engine_opts *o)
                                        .backend = &faulty,
                                        .backend_opts = &script,
                                        .seed = 1};
-    int r = plm_engine_create_in(&env, &read, &engine, &err);
+    int r = plm_engine_create_in(&env, &read, ret, err);
+    if (r != PLIM_OK)
+        ck_assert_int_eq(plm_host_destroy(env.host), 0);
+    return r;
+}
+
+static plim_engine *create(const plim_engine_opts *o)
+{
+    plim_engine *engine = NULL;
+    plim_error err = PLIM_INIT(plim_error);
+    int r = try_start(o, &engine, &err);
     if (r != PLIM_OK)
         ck_abort_msg("create: %d %s", r, err.message);
     plim_model_info info = PLIM_INIT(plim_model_info);
@@ -711,6 +720,47 @@ START_TEST(a_request_that_hangs_the_device_ends_alone)
 }
 END_TEST
 
+// A device that hangs in any submit of a start ends it, and the error names the stage and the step.
+START_TEST(a_start_that_hangs_ends_and_says_where)
+{
+    static const char *const stages[] = {"tune", "stress", "validate"};
+    unsigned seen[3] = {0};
+    plim_engine_opts o;
+    plim_engine *engine = NULL;
+    for (uint64_t at = 1; engine == NULL; at++) {
+        struct plm_sim_event hang = {
+            .when = PLM_SIM_AT_SUBMIT, .at = at, .what = PLM_SIM_HANG, .value = INT64_C(1) << 60};
+        plim_error err = PLIM_INIT(plim_error);
+        base_opts(&o);
+        o.watchdog_ms = _i == 0 ? 5000 : 0;
+        script.n_variants = 3;
+        script.events = &hang;
+        script.n_events = 1;
+        int r = try_start(&o, &engine, &err);
+        if (r == PLIM_OK) { // so many submits has no start
+            ck_assert_uint_lt(world.submits, at);
+            break;
+        }
+        ck_assert_msg(r == PLIM_ERR_TIMEOUT, "submit %llu: %d %s", (unsigned long long)at, r,
+                      err.message);
+        ck_assert_msg(strstr(err.message, _i == 0 ? "longer than 50 s" : "longer than 600 s") !=
+                          NULL,
+                      "%s", err.message);
+        ck_assert_str_eq(last_log, err.message); // said before the device is closed
+        ck_assert_int_lt(plm_now(&clock_source), INT64_C(700) * 1000000000);
+        for (size_t i = 0; i < 3; i++) {
+            char stage[48];
+            snprintf(stage, sizeof(stage), "in its stage \"%s\"", stages[i]);
+            seen[i] += strstr(err.message, stage) != NULL;
+        }
+        ck_assert_uint_eq(world.taken_bytes, 0);
+    }
+    ck_assert_msg(seen[0] > 0 && seen[1] > 0 && seen[2] > 0, "tune %u, stress %u, validate %u",
+                  seen[0], seen[1], seen[2]);
+    plim_engine_free(engine);
+}
+END_TEST
+
 // A row that alone is no number says whose it is: no replay.
 START_TEST(nan_in_one_row_is_known_at_once)
 {
@@ -1017,6 +1067,7 @@ static Suite *make_suite(void)
     tcase_add_test(tc, a_step_that_fails_is_traced_by_halves);
     tcase_add_test(tc, a_request_that_loses_the_device_ends_alone);
     tcase_add_test(tc, a_request_that_hangs_the_device_ends_alone);
+    tcase_add_loop_test(tc, a_start_that_hangs_ends_and_says_where, 0, 2);
     tcase_add_test(tc, nan_in_one_row_is_known_at_once);
     tcase_add_test(tc, a_passing_fault_ends_nobody);
     tcase_add_test(tc, suspects_can_leave);
