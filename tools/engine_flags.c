@@ -6,6 +6,7 @@
 
 #include "tools/files.h"
 #include "tools/opts.h"
+#include "tools/term.h"
 
 #define IN_OPTS(field)  offsetof(struct plm_engine_flags, opts.field)
 #define IN_FLAGS(field) offsetof(struct plm_engine_flags, field)
@@ -118,13 +119,13 @@ struct plm_opt_group plm_engine_flags_group(struct plm_engine_flags *flags)
 bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
 {
     if (flags->opts.model_path == NULL || flags->opts.model_path[0] == '\0') {
-        fprintf(stderr, "plimsoll %s: no model; name one with -m FILE\n", command);
+        plm_term_say("plimsoll %s: no model; name one with -m FILE", command);
         return false;
     }
     if (flags->chat_template_file != NULL) {
         if (flags->opts.chat_template != NULL) {
-            fprintf(stderr, "plimsoll %s: give --chat-template or --chat-template-file, not both\n",
-                    command);
+            plm_term_say("plimsoll %s: give --chat-template or --chat-template-file, not both",
+                         command);
             return false;
         }
         size_t len;

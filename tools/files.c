@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/term.h"
+
 // Grows by doubling, so that the limit costs memory only to those who come near it.
 static char *read_stream(FILE *file, size_t max_bytes, size_t *ret_len)
 {
@@ -34,7 +36,7 @@ char *plm_file_read(const char *command, const char *path, FILE *file, size_t ma
 {
     FILE *opened = file != NULL ? NULL : fopen(path, "rb");
     if (file == NULL && opened == NULL) {
-        fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(errno));
+        plm_term_say("plimsoll %s: %s: %s", command, path, strerror(errno));
         return NULL;
     }
     size_t len = 0;
@@ -45,11 +47,11 @@ char *plm_file_read(const char *command, const char *path, FILE *file, size_t ma
     if (opened != NULL)
         fclose(opened);
     if (failed)
-        fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(why));
+        plm_term_say("plimsoll %s: %s: %s", command, path, strerror(why));
     else if (len > max_bytes)
-        fprintf(stderr, "plimsoll %s: %s: larger than %zu KiB\n", command, path, max_bytes / 1024);
+        plm_term_say("plimsoll %s: %s: larger than %zu KiB", command, path, max_bytes / 1024);
     else if (memchr(text, '\0', len) != NULL)
-        fprintf(stderr, "plimsoll %s: %s: not a text: it holds a NUL byte\n", command, path);
+        plm_term_say("plimsoll %s: %s: not a text: it holds a NUL byte", command, path);
     else {
         *ret_len = len;
         return text;
@@ -62,7 +64,7 @@ char *plm_file_read(const char *command, const char *path, FILE *file, size_t ma
 
 static void complain(const char *command, const char *path)
 {
-    fprintf(stderr, "plimsoll %s: %s: %s\n", command, path, strerror(errno));
+    plm_term_say("plimsoll %s: %s: %s", command, path, strerror(errno));
 }
 
 // A new file beside `path`, open for writing: of a random name that nobody could have put a link or
@@ -167,7 +169,7 @@ bool plm_stdout_finish(const char *command)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return true;
-    fprintf(stderr, "plimsoll %s: cannot write the output: %s\n", command,
-            errno != 0 ? strerror(errno) : "an earlier write failed");
+    plm_term_say("plimsoll %s: cannot write the output: %s", command,
+                 errno != 0 ? strerror(errno) : "an earlier write failed");
     return false;
 }

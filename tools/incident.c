@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tools/files.h"
+#include "tools/term.h"
 
 #define FILES_MAX 64 // of one process: a storm of incidents must not fill a disk
 
@@ -16,8 +17,8 @@ bool plm_incident_check(const char *command, const char *folder)
     struct stat st;
     if (stat(folder, &st) == 0 && S_ISDIR(st.st_mode) && access(folder, W_OK | X_OK) == 0)
         return true;
-    fprintf(stderr, "plimsoll %s: --incident-dir: %s is no folder that can be written to\n",
-            command, folder);
+    plm_term_say("plimsoll %s: --incident-dir: %s is no folder that can be written to", command,
+                 folder);
     return false;
 }
 
@@ -46,5 +47,5 @@ void plm_incident_write(void *ctx, const char *reason, const char *world, size_t
     const int n =
         snprintf(path, sizeof(path), "%s/%s-%02u-%s.world", in->folder, at, ++in->n, what);
     if (n > 0 && (size_t)n < sizeof(path) && plm_file_replace("serve", path, world, len))
-        fprintf(stderr, "plimsoll: incident (%s): %s\n", reason, path);
+        plm_term_say("plimsoll: incident (%s): %s", reason, path);
 }

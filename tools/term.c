@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +40,45 @@ static bool has_bars(void)
     return isatty(STDERR_FILENO) && term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0;
 }
 
+static void to_stderr(const char *text)
+{
+    fprintf(stderr, "%s\n", text);
+}
+
+static void bar_to_stderr(const char *text, size_t len)
+{
+    fwrite(text, 1, len, stderr);
+}
+
+static struct plm_term_sink sink = {to_stderr, bar_to_stderr};
+
+void plm_term_redirect(const struct plm_term_sink *to)
+{
+    pthread_mutex_lock(&mutex);
+    sink = *to;
+    pthread_mutex_unlock(&mutex);
+}
+
+#define LINE_BYTES 1280 // longer ones are cut
+
 static void clear_bar(void)
 {
     if (state.bar_is_up)
-        fprintf(stderr, "\r\033[K");
+        sink.bar("\r\033[K", 4);
     state.bar_is_up = false;
+}
+
+void plm_term_say(const char *fmt, ...)
+{
+    char text[LINE_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&mutex);
+    clear_bar();
+    sink.line(text);
+    pthread_mutex_unlock(&mutex);
 }
 
 // Loading counts bytes; the other stages count passes, of which there are few.
@@ -60,33 +95,37 @@ static void amount_text(char *out, size_t cap)
 
 static void draw_bar(double now)
 {
-    char bar[BAR_COLUMNS + 1], amount[48];
+    char bar[BAR_COLUMNS + 1], amount[48], text[160];
     double part = state.total > 0 ? (double)state.done / (double)state.total : 0;
     int full = (int)((part < 1 ? part : 1) * BAR_COLUMNS);
     memset(bar, '.', BAR_COLUMNS);
     memset(bar, '#', (size_t)full);
     bar[BAR_COLUMNS] = '\0';
     amount_text(amount, sizeof(amount));
-    fprintf(stderr, "\r\033[K%-9.12s [%s] %s  %.1f s", state.stage, bar, amount,
-            now - state.started_s);
+    int n = snprintf(text, sizeof(text), "\r\033[K%-9.12s [%s] %s  %.1f s", state.stage, bar,
+                     amount, now - state.started_s);
+    sink.bar(text, n < (int)sizeof(text) ? (size_t)n : sizeof(text) - 1);
     state.bar_is_up = true;
     state.drawn_s = now;
 }
 
 static void plain_line(double now)
 {
-    char amount[48];
+    char amount[48], text[128];
     amount_text(amount, sizeof(amount));
-    fprintf(stderr, "%s: %s%safter %.1f s\n", state.stage, amount, amount[0] != '\0' ? " " : "",
-            now - state.started_s);
+    snprintf(text, sizeof(text), "%s: %s%safter %.1f s", state.stage, amount,
+             amount[0] != '\0' ? " " : "", now - state.started_s);
+    sink.line(text);
     state.drawn_s = now;
 }
 
 static void end_stage(double now)
 {
     double lasted = now - state.started_s;
+    char text[80];
+    snprintf(text, sizeof(text), "%s: done in %.1f s", state.stage, lasted);
     if (state.running && !has_bars() && (!state.quiet || lasted >= SHORT_S))
-        fprintf(stderr, "%s: done in %.1f s\n", state.stage, lasted);
+        sink.line(text);
     state.running = false;
 }
 
@@ -128,10 +167,7 @@ void plm_term_log(void *ctx, int level, const char *line)
 {
     (void)ctx;
     static const char *const names[] = {"error: ", "warning: ", "", ""};
-    pthread_mutex_lock(&mutex);
-    clear_bar();
-    fprintf(stderr, "%s%s\n", level >= 0 && level < 4 ? names[level] : "", line);
-    pthread_mutex_unlock(&mutex);
+    plm_term_say("%s%s", level >= 0 && level < 4 ? names[level] : "", line);
 }
 
 void plm_term_attach(plim_engine_opts *opts, bool verbose)
@@ -168,7 +204,14 @@ static const struct {
     {"queue_max", "--queue-max"},
 };
 
-static void print_with_flags(const char *text)
+// Appends text to out, which has cap bytes.
+static void append(char *out, size_t cap, const char *text, size_t n)
+{
+    const size_t at = strlen(out);
+    snprintf(out + at, cap - at, "%.*s", (int)n, text);
+}
+
+static void append_with_flags(char *out, size_t cap, const char *text)
 {
     static const char word[] = "abcdefghijklmnopqrstuvwxyz_";
     while (*text != '\0') {
@@ -183,19 +226,22 @@ static void print_with_flags(const char *text)
                 break;
             }
         }
-        fwrite(shown, 1, n, stderr);
+        append(out, cap, shown, n);
     }
 }
 
 void plm_term_error(const char *command, int status, const plim_error *error)
 {
+    char line[LINE_BYTES] = "";
     plm_term_progress_end();
-    fprintf(stderr, "plimsoll %s: ", command);
-    print_with_flags(error->message[0] != '\0' ? error->message : plim_strstatus(status));
+    append_with_flags(line, sizeof(line),
+                      error->message[0] != '\0' ? error->message : plim_strstatus(status));
     // What a context or a queue lacks is not bytes, and its message says it.
     bool bytes = status != PLIM_ERR_CONTEXT && status != PLIM_ERR_QUEUE_FULL;
-    if (bytes && error->needed_bytes > 0)
-        fprintf(stderr, " (needs %" PRId64 " bytes, there are %" PRId64 ")", error->needed_bytes,
-                error->limit_bytes > 0 ? error->limit_bytes : 0);
-    fputc('\n', stderr);
+    if (bytes && error->needed_bytes > 0) {
+        const size_t at = strlen(line);
+        snprintf(line + at, sizeof(line) - at, " (needs %" PRId64 " bytes, there are %" PRId64 ")",
+                 error->needed_bytes, error->limit_bytes > 0 ? error->limit_bytes : 0);
+    }
+    plm_term_say("plimsoll %s: %s", command, line);
 }

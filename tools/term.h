@@ -19,8 +19,18 @@ bool plm_term_progress(void *ctx, const plim_progress *progress);
 void plm_term_attach(plim_engine_opts *opts, bool verbose);
 // Takes the bar away, before anything else is printed.
 void plm_term_progress_end(void);
+// One line for people, without its end.
+void plm_term_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // "plimsoll COMMAND: why": a failed call, for people.
 void plm_term_error(const char *command, int status, const plim_error *error);
+
+// Who takes lines (without their end) and what draws or removes a bar, in place of stderr. Called
+// under the lock.
+struct plm_term_sink {
+    void (*line)(const char *text);
+    void (*bar)(const char *text, size_t len);
+};
+void plm_term_redirect(const struct plm_term_sink *sink);
 
 // Seconds on the monotonic clock, for what is timed at the terminal.
 double plm_term_now_s(void);

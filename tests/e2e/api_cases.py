@@ -226,7 +226,8 @@ def harmless_fields_are_taken():
 @case
 def names_of_the_model():
     with Server("-a", "one", "--alias", "two") as server:
-        same([m["id"] for m in server.get("/v1/models")[1]["data"]], ["one"])
+        same([m["id"] for m in server.get("/v1/models")[1]["data"]], ["one", "two"])
+        same([server.get(f"/v1/models/{name}")[1]["id"] for name in ("one", "two", "fake")], ["one", "two", "fake"])
         for name in "one", "two", "Fake model", "fake":
             status, answer = server.chat("hi", model=name)
             same((status, answer["model"]), (200, "one"))
@@ -290,7 +291,7 @@ def failures_before_and_after_the_headers():
             events = list(stream.events())
             check("[DONE]" not in events, events)
             same(events[-1]["error"]["code"], "backend_error")
-            same(events[-2]["choices"][0]["finish_reason"], "error")
+            check(all(c["finish_reason"] is None for e in events[:-1] for c in e["choices"]), events)
         same(server.chat("hi")[0], 200)
 
 
@@ -655,28 +656,6 @@ def sleep_and_wake():
         status, head, body = post("/v1/sleep")
         same((status, body["released_blocks"], body["released_bytes"]), (200, 100, 100000))
         check(body["seconds"] >= 0.19, body)
-
-
-@case
-def verbose_logs_one_line_per_request():
-    with Server("-v", "--api-key", "secret-key") as server:
-        key = ["Authorization: Bearer secret-key"]
-        server.request("GET", "/health")
-        server.request("POST", "/v1/completions", b'{"prompt":"private words"}', key)
-        server.request("GET", "/a%0Ab\x7f", headers=key)
-        server.request("POST", "/v1/completions", b'{"prompt":"@never"}', key)
-
-        def lines():
-            return [line for line in server.text().splitlines() if " total_s=" in line]
-
-        wait_until(lambda: len(lines()) == 4, "four lines")
-        check(re.fullmatch(r"plimsoll serve: GET /health 200 total_s=\d+\.\d{3}", lines()[0]), lines())
-        check(re.fullmatch(r"plimsoll serve: POST /v1/completions 200 prompt=13 cached=\d+ output=5 queue_s=[\d.]+ "
-                           r"prefill_s=[\d.]+ decode_s=[\d.]+ total_s=[\d.]+", lines()[1]), lines())
-        check(" 404 " in lines()[2] or " 400 " in lines()[2], lines())
-        check(" 400 " in lines()[3], lines())
-        for secret in ("private", "secret-key"):
-            check(secret not in "".join(lines()), lines())
 
 
 @case

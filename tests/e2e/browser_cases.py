@@ -136,7 +136,7 @@ def browse(url, done, timeout=90):
 
 def logged(server, path):
     """Method and status of each request for that path in the server's log."""
-    return re.findall(rf"^plimsoll serve: (\w+) {re.escape(path)} (\d+) ", server.text(), re.M)
+    return re.findall(rf"^\S+ plimsoll serve: (\w+) {re.escape(path)} (\d+) ", server.text(), re.M)
 
 
 PATHS = "/v1/chat/completions", "/v1/sleep", "/v1/memory", "/metrics", "/health"

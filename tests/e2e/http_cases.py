@@ -167,7 +167,9 @@ def keys_are_asked_for_everywhere_but_at_the_health_paths():
         with Server("--api-key", "one,two", "--api-key-file", file.name) as server:
             for path in "/health", "/livez", "/readyz":
                 same(server.get(path)[0], 200)
-            for path in "/v1/models", "/metrics", "/v1/memory", "/tokenize", "/nothing", "/":
+            status, headers, body = server.request("GET", "/")
+            same((status, headers["content-type"], body.count(b"\n")), (200, "text/plain; charset=utf-8", 1))
+            for path in "/v1/models", "/metrics", "/v1/memory", "/tokenize", "/nothing", "//":
                 status, headers, body = server.request("GET", path)
                 same((status, headers["www-authenticate"]), (401, "Bearer"))
                 same(json.loads(body)["error"]["type"], "authentication_error")

@@ -186,6 +186,35 @@ def a_failure_in_a_stream_is_an_exception():
 
 
 @case
+def a_shutdown_in_a_stream_is_an_exception_behind_events_with_types():
+    """Each event fits its type to the letter, which the client does not ask for and others do."""
+    if REAL:
+        raise NotHere("needs the pretended engine")
+    for chat in True, False:
+        server = Server("--shutdown-timeout", "0.3")
+        api, seen = client(server), 0
+        try:
+            if chat:
+                events = api.chat.completions.create(model="fake", stream=True, n=2, messages=[
+                    {"role": "user", "content": "@tokens=500 @delay=20"}])
+            else:
+                events = api.completions.create(model="fake", stream=True, prompt="@tokens=500 @delay=20")
+            for event in events:
+                if chat:
+                    type(event).model_validate(event.to_dict(exclude_unset=False), strict=True)
+                # Null is OpenAI's own where the type of completions knows none.
+                check(all(c.finish_reason in (None, "stop", "length") for c in event.choices), event)
+                seen += 1
+                if seen == 5:
+                    server.process.terminate()
+            raise AssertionError("no error")
+        except openai.APIError as error:
+            check(seen >= 5, seen)
+            same((error.code, error.type), ("cancelled", "unavailable_error"))
+        same(server.stop(), 0)
+
+
+@case
 def what_can_never_fit_is_not_tried_again():
     if REAL:
         raise NotHere("needs the pretended engine")

@@ -132,7 +132,7 @@ static void fail(struct plm_call *call, const struct plm_api_error *error)
         plm_reply_error(call->srv, call->x, error);
         return;
     }
-    plm_answer_failed(&call->answer, error, plm_http_stream(call->x));
+    plm_answer_failed(error, plm_http_stream(call->x));
     plm_http_stream_end(call->x);
 }
 

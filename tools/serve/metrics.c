@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tools/serve/log.h"
 #include "tools/serve/server.h"
 
 #define BLOCK_TOKENS 16 // of the KV cache
@@ -174,6 +175,8 @@ static void fault_set(const struct writer *w, const plim_metrics *m)
     counter(w, "slowdowns_total", "Times that several steps in a row did", (double)m->slowdowns);
     gauge(w, "slow", "1: they do; memory may have been pushed out of the device", m->slow);
     counter(w, "incidents_total", "World files handed out", (double)m->incidents);
+    counter(w, "log_lines_dropped_total", "Lines of the log that nobody took",
+            (double)plm_log_dropped());
     counter(w, "allocations_in_step_total", "Device allocations inside a step; 0 is the promise",
             (double)m->allocations_in_step);
     counter(w, "kv_resizes_total", "Changes of the KV cache's size", (double)m->resizes);

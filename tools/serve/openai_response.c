@@ -347,13 +347,8 @@ void plm_answer_event(struct plm_answer *answer, const plim_event *event, struct
     c->chars += count_chars(event->text, event->text_len);
 }
 
-void plm_answer_failed(struct plm_answer *answer, const struct plm_api_error *error,
-                       struct plm_out *out)
+void plm_answer_failed(const struct plm_api_error *error, struct plm_out *out)
 {
-    for (uint32_t i = 0; i < answer->n; i++) {
-        if (answer->choices[i].finish == PLIM_FINISH_NONE)
-            chunk(answer, i, false, NULL, 0, "error", false, out);
-    }
     plm_out_str(out, "data: ");
     plm_api_error_json(error, out);
     plm_out_str(out, "\n\n");

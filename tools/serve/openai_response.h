@@ -48,9 +48,10 @@ void plm_answer_start(struct plm_answer *answer, const struct plm_out *echo, str
 void plm_answer_event(struct plm_answer *answer, const plim_event *event, struct plm_out *out);
 // The end: the usage chunk and [DONE], or the whole body.
 void plm_answer_done(struct plm_answer *answer, const plim_event *event, struct plm_out *out);
-// Stream: the request failed after its headers were sent; no [DONE].
-void plm_answer_failed(struct plm_answer *answer, const struct plm_api_error *error,
-                       struct plm_out *out);
+// Stream: the request failed after its headers were sent. The last event is the error, and no
+// [DONE]: clients raise it. No choice gets a last chunk, since none of the finish reasons that
+// clients with types know is true.
+void plm_answer_failed(const struct plm_api_error *error, struct plm_out *out);
 // Whether everything collected so far found memory.
 bool plm_answer_ok(const struct plm_answer *answer);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/serve/log.h"
 #include "tools/serve/server.h"
 
 // With work outstanding and no step finished for so long, the engine is stuck: a chunk of a large
@@ -124,11 +125,11 @@ static void get_readyz(struct plm_server *srv, struct plm_exchange *x)
         reply_text(srv, x, "{\"status\":\"ready\"}");
 }
 
-static void model_json(const struct plm_server *srv, struct plm_out *out)
+static void model_json(const struct plm_server *srv, const char *name, struct plm_out *out)
 {
     const plim_model_info *m = &srv->model;
     plm_out_str(out, "{\"id\":");
-    plm_out_json_str(out, srv->model_names[0]);
+    plm_out_json_str(out, name);
     plm_out_printf(out,
                    ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"plimsoll\","
                    "\"max_model_len\":%u,\"meta\":{\"n_ctx\":%u,\"n_ctx_train\":%u,"
@@ -149,9 +150,24 @@ static void get_models(struct plm_server *srv, struct plm_exchange *x)
     struct plm_out body;
     plm_out_init(&body, NULL);
     plm_out_str(&body, "{\"object\":\"list\",\"data\":[");
-    model_json(srv, &body);
+    // The other names of the file are taken in requests, but nobody chose them.
+    for (size_t i = 0; i == 0 || i < srv->flags.aliases.n; i++) {
+        if (i > 0)
+            plm_out_str(&body, ",");
+        model_json(srv, srv->model_names[i], &body);
+    }
     plm_out_str(&body, "]}");
     plm_reply_json(srv, x, 200, &body);
+}
+
+// What a person sees who opens the address.
+static void get_root(struct plm_server *srv, struct plm_exchange *x)
+{
+    struct plm_out body;
+    plm_out_init(&body, NULL);
+    plm_out_str(&body, "Plimsoll serves the OpenAI API under /v1: see /v1/models and /health.\n");
+    count_response(srv, 200);
+    plm_http_reply(x, 200, "text/plain; charset=utf-8", NULL, 0, false, &body);
 }
 
 #define MODEL_PREFIX "/v1/models/"
@@ -163,7 +179,7 @@ static void get_model(struct plm_server *srv, struct plm_exchange *x)
     plm_out_init(&body, NULL);
     for (size_t i = 0; i < srv->n_model_names && body.len == 0; i++) {
         if (strcmp(name, srv->model_names[i]) == 0)
-            model_json(srv, &body);
+            model_json(srv, srv->model_names[i], &body);
     }
     if (body.len > 0) {
         plm_reply_json(srv, x, 200, &body);
@@ -403,28 +419,39 @@ static void on_drained(void *app, struct plm_exchange *x)
         plm_call_pump(plm_http_call(x));
 }
 
-// One line per request with -v. Keys, queries and texts are not in it.
-static void log_request(const struct plm_exchange *x)
+// Whatever a client sends, a line stays a line.
+static void printable(char *out, size_t cap, const char *text)
+{
+    snprintf(out, cap, "%s", text);
+    for (char *c = out; *c != '\0'; c++)
+        *c = *c > ' ' && *c < 0x7F ? *c : '?';
+}
+
+// One line per request. Keys, queries and texts are not in it.
+static void log_request(const struct plm_server *srv, const struct plm_exchange *x)
 {
     const struct plm_call *call = plm_http_call(x);
-    char path[200];
-    snprintf(path, sizeof(path), "%s", plm_http_path(x));
-    for (char *c = path; *c != '\0'; c++)
-        *c = *c > ' ' && *c < 0x7F ? *c : '?'; // whatever a client sends, a line stays a line
-    fprintf(stderr, "plimsoll serve: %s %s %d", plm_http_method(x), path, plm_http_status(x));
-    if (call != NULL && call->output_tokens > 0)
-        fprintf(stderr, " prompt=%u cached=%u output=%u queue_s=%.3f prefill_s=%.3f decode_s=%.3f",
-                call->prompt_tokens, call->cached_tokens, call->output_tokens, call->queue_s,
-                call->prefill_s, call->decode_s);
-    fprintf(stderr, " total_s=%.3f%s\n", (double)(plm_now_ms() - plm_http_started_ms(x)) / 1e3,
+    char method[24], path[200], tokens[160] = "";
+    printable(method, sizeof(method), plm_http_method(x));
+    printable(path, sizeof(path), plm_http_path(x));
+    if (call != NULL && call->output_tokens > 0 && srv->engine_flags.verbose)
+        snprintf(tokens, sizeof(tokens),
+                 " prompt=%u cached=%u output=%u queue_ms=%.0f prefill_ms=%.0f decode_ms=%.0f",
+                 call->prompt_tokens, call->cached_tokens, call->output_tokens, call->queue_s * 1e3,
+                 call->prefill_s * 1e3, call->decode_s * 1e3);
+    else if (call != NULL && call->output_tokens > 0)
+        snprintf(tokens, sizeof(tokens), " prompt=%u output=%u", call->prompt_tokens,
+                 call->output_tokens);
+    plm_log("%s %s %d%s ms=%" PRId64 "%s", method, path, plm_http_status(x), tokens,
+            plm_now_ms() - plm_http_started_ms(x),
             call != NULL && !call->done && call->admitted ? " left" : "");
 }
 
 static void on_closed(void *app, struct plm_exchange *x)
 {
     const struct plm_server *srv = app;
-    if (srv->engine_flags.verbose)
-        log_request(x);
+    if (!srv->flags.quiet)
+        log_request(srv, x);
     if (plm_http_call(x) != NULL)
         plm_call_closed(plm_http_call(x));
 }

@@ -18,7 +18,9 @@
 #include "tools/serve/connections.h"
 #include "tools/serve/fields.h"
 #include "tools/serve/listen.h"
+#include "tools/serve/log.h"
 #include "tools/serve/server.h"
+#include "tools/serve/signals.h"
 #include "tools/term.h"
 
 #define IN(field) offsetof(struct plm_serve_flags, field)
@@ -43,6 +45,8 @@
 // New connections between two looks at what the others say: at half of the places for probes, each
 // of these gets a look before it could be given to somebody else.
 #define ACCEPTS_MAX (PLM_HTTP_PROBE_PLACES / 2)
+// Lines that nobody reads do not hold the end up for longer.
+#define LOG_END_MS 1000
 
 static const struct plm_opt serve_table[] = {
     PLM_OPT("--host", "ADDRESS",
@@ -110,6 +114,7 @@ static const struct plm_opt serve_table[] = {
     PLM_OPT_ONE_OF("--metrics-alias", "NAME", "repeat the metrics under the names of vllm",
                    IN(metrics_alias), "none|vllm"),
     PLM_OPT("--plan-out", "FILE", "write the memory plan as JSON", PLM_OPT_STRING, IN(plan_out)),
+    PLM_OPT("-q, --quiet", NULL, "no line in the log for each request", PLM_OPT_FLAG, IN(quiet)),
     PLM_OPT_END,
 };
 
@@ -121,6 +126,7 @@ struct loop {
     int spare_fd; // given up for a moment when accept() finds no descriptor
     int signal_fd;
     int load_fd;
+    bool hangup_drains; // what SIGHUP means
     bool is_unix;
     bool clients_wait; // to be accepted
     char url[512];
@@ -196,7 +202,7 @@ static void print_plan(const plim_engine *engine)
     size_t len = 0;
     char *text = plan_of(engine, plim_engine_plan_table, &len);
     if (text != NULL)
-        fwrite(text, 1, len, stdout);
+        plm_log_result(text, len);
     free(text);
 }
 
@@ -252,8 +258,9 @@ static void on_loaded(struct loop *l)
         l->stop = true;
         return;
     }
-    printf("READY: %s at %s\n", srv->model_names[0], l->url);
-    fflush(stdout);
+    char ready[1024];
+    const int n = snprintf(ready, sizeof(ready), "READY: %s at %s\n", srv->model_names[0], l->url);
+    plm_log_result(ready, n < (int)sizeof(ready) ? (size_t)n : sizeof(ready) - 1);
 }
 
 // ---- the end ----
@@ -273,11 +280,11 @@ static void begin_drain(struct loop *l)
 {
     l->srv.draining = true;
     l->stop_ms = plm_now_ms() + (int64_t)(l->srv.flags.shutdown_s * 1000);
-    fprintf(stderr, "plimsoll serve: shutting down");
     if (l->srv.n_calls > 0)
-        fprintf(stderr, "; running requests (%u) may take %g s, a second signal ends them now",
+        plm_log("shutting down; running requests (%u) may take %g s, a second signal ends them now",
                 l->srv.n_calls, l->srv.flags.shutdown_s);
-    fprintf(stderr, "\n");
+    else
+        plm_log("shutting down");
     if (l->srv.engine != NULL)
         plim_engine_drain(l->srv.engine, 0);
 }
@@ -285,7 +292,7 @@ static void begin_drain(struct loop *l)
 // Clients that still wait get an error of their own, and a moment to read it.
 static void cancel_running(struct loop *l, int64_t now)
 {
-    fprintf(stderr, "plimsoll serve: cancelling running requests (%u)\n", l->srv.n_calls);
+    plm_log("cancelling running requests (%u)", l->srv.n_calls);
     plm_calls_cancel(&l->srv);
     l->cancelled = true;
     l->stop_ms = now + LAST_WRITES_MS;
@@ -295,9 +302,11 @@ static void on_signal(struct loop *l)
 {
     struct signalfd_siginfo info;
     while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (l->srv.engine == NULL) {
+        if (info.ssi_signo == SIGHUP && !l->hangup_drains) {
+            plm_log("SIGHUP: there is nothing to read again");
+        } else if (l->srv.engine == NULL) {
             // What was asked for did not come to be: as the shell says of a signal.
-            fprintf(stderr, "plimsoll serve: ended while the model was loading\n");
+            plm_log("ended while the model was loading");
             l->exit_status = 128 + (int)info.ssi_signo;
             l->stop = true;
         } else if (!l->srv.draining) {
@@ -332,7 +341,7 @@ static void lost_tick(struct loop *l)
     plim_engine_metrics(l->srv.engine, &m);
     if (!m.lost)
         return;
-    fprintf(stderr, "plimsoll serve: the device was lost for good\n");
+    plm_log("the device was lost for good");
     l->exit_status = 1;
     begin_drain(l);
 }
@@ -457,10 +466,10 @@ static void limit_connections(struct plm_server *srv, struct plm_http_config *co
     config->probes = probes;
     config->bodies = &srv->bodies;
     plm_connections_plan(opts, n);
-    fprintf(stderr,
-            "plimsoll serve: at most %u connections of %zu KiB each, %u of the same peer without a "
-            "complete request; %d more for probes\n",
-            n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
+    plm_log(
+        "at most %u connections of %zu KiB each, %u of the same peer without a complete request; "
+        "%d more for probes",
+        n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
 }
 
 static bool start_io(struct loop *l)
@@ -470,18 +479,11 @@ static bool start_io(struct loop *l)
     l->listen_fd = plm_listen(srv->flags.host, srv->flags.port, l->url, sizeof(l->url), message,
                               sizeof(message));
     if (l->listen_fd < 0) {
-        fprintf(stderr, "plimsoll serve: %s\n", message);
+        plm_log("%s", message);
         return false;
     }
     l->is_unix = strncmp(l->url, "unix:", 5) == 0;
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    // Before any thread exists, so that all inherit it.
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    l->signal_fd = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    l->signal_fd = plm_signals_start(&l->hangup_drains);
     l->load_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     l->spare_fd = eventfd(0, EFD_CLOEXEC);
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -494,7 +496,7 @@ static bool start_io(struct loop *l)
     if (l->epoll_fd >= 0 && l->signal_fd >= 0 && l->load_fd >= 0)
         srv->http = plm_http_create(&config, &handler);
     if (srv->http == NULL || srv->workers == NULL || srv->operators == NULL) {
-        fprintf(stderr, "plimsoll serve: no descriptors or memory for the server itself\n");
+        plm_log("no descriptors or memory for the server itself");
         return false;
     }
     watch(l, l->listen_fd, &tag_listen);
@@ -512,7 +514,7 @@ static bool start_load(struct loop *l)
     opts->progress = plm_term_progress;
     l->loader_runs = pthread_create(&l->loader, NULL, load, l) == 0;
     if (!l->loader_runs)
-        fprintf(stderr, "plimsoll serve: cannot start a thread\n");
+        plm_log("cannot start a thread");
     return l->loader_runs;
 }
 
@@ -537,7 +539,7 @@ static void finish(struct loop *l)
     close_listener(l);
     if (l->loader_runs) {
         // A load cannot be interrupted, and nothing depends on its end.
-        fflush(NULL);
+        plm_log_finish(LOG_END_MS);
         _exit(l->exit_status);
     }
     plm_http_destroy(srv->http);
@@ -552,6 +554,7 @@ static void finish(struct loop *l)
     close_fd(l->load_fd);
     close_fd(l->spare_fd);
     close_fd(l->epoll_fd);
+    plm_log_finish(LOG_END_MS);
 }
 
 static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char **argv)
@@ -583,8 +586,7 @@ static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char *
 
 static void on_ignored(const char *name, bool known)
 {
-    fprintf(stderr, "plimsoll serve: the field \"%s\" is %signored\n", name,
-            known ? "" : "not known and is ");
+    plm_log("the field \"%s\" is %signored", name, known ? "" : "not known and is ");
 }
 
 int plim_cmd_serve(int argc, char **argv)
@@ -611,6 +613,7 @@ int plim_cmd_serve(int argc, char **argv)
     srv->started_s = (int64_t)time(NULL);
     l.exit_status = 0;
     plm_fields_on_ignored(on_ignored);
+    plm_log_start();
     if (start_io(&l) && start_load(&l))
         run(&l);
     else

@@ -39,6 +39,7 @@ struct plm_serve_flags {
     uint32_t overload;      // 0: 503, 1: 429
     uint32_t metrics_alias; // 0: none, 1: vllm
     const char *plan_out;
+    bool quiet; // no line for each request
 };
 
 #define PLM_MODEL_NAMES_MAX (PLM_OPT_LIST_MAX + 3)
