@@ -462,7 +462,7 @@ PLIM_API int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, 
  * absent; tool calls null or []; their arguments "", null, absent or {}. And nothing vanishes: of
  * every part that is not blank and of every tool there are bytes in the prompt, or the result is
  * INVALID and `param` names what the template leaves out ("messages[0].content", "tools"). Not held
- * against it: white space, names, ids, calls of tools that it does not know, and an assistant's
+ * against it: white space, names, ids, calls of tools where it writes none, and an assistant's
  * earlier reasoning. A developer's message becomes the system's where the template knows no
  * developer. INVALID names the message and field. */
 PLIM_API int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len,

@@ -81,12 +81,13 @@ bool plm_chat_check(struct plm_trun *r, void *attempt)
         const struct plm_chat_item *item = &a->items[i];
         const bool call = item->what == PLM_CHAT_CALL || item->what == PLM_CHAT_ARGUMENTS;
         a->some_tool = a->some_tool || (item->what == PLM_CHAT_TOOL_DEF && item->seen);
+        a->some_call = a->some_call || (item->what == PLM_CHAT_CALL && item->seen);
         if (item->seen || item->may_vanish)
             continue;
-        if (call) {
-            a->calls_missing = true;
+        a->calls_missing = a->calls_missing || call;
+        // Of arguments there may be nothing to see: numbers have no origin of their own.
+        if (item->what == PLM_CHAT_ARGUMENTS || (call && !(a->form.known && a->form.reads_calls)))
             continue;
-        }
         if (a->n_missing++ == 0)
             a->missing = *item;
         if (item->what != PLM_CHAT_TEXT || item->role != PLM_CHAT_ASSISTANT)
@@ -105,13 +106,16 @@ int plm_chat_refuse(const struct plm_chat_attempt *a, struct plm_error *err)
 {
     const struct plm_chat_item *item = &a->missing;
     char param[PLM_CHAT_PARAM_BYTES];
-    if (item->what == PLM_CHAT_TOOL_DEF && !a->some_tool) {
+    const bool reads_tools = a->some_tool || (a->form.known && a->form.reads_tools);
+    if (item->what == PLM_CHAT_TOOL_DEF && !reads_tools) {
         plm_chat_set_param(a->opts, "tools");
         return plm_fail(err, PLM_ERR_INVALID,
                         "tools: the model's chat template writes no tool definitions, so the model "
                         "would not see them");
     }
-    if (item->what == PLM_CHAT_TOOL_DEF)
+    if (item->what == PLM_CHAT_CALL)
+        snprintf(param, sizeof(param), "messages[%u].tool_calls[%u]", item->at, item->part);
+    else if (item->what == PLM_CHAT_TOOL_DEF)
         snprintf(param, sizeof(param), "tools[%u]", item->at);
     else if (item->part == PLM_CHAT_WHOLE)
         snprintf(param, sizeof(param), "messages[%u].content", item->at);

@@ -62,7 +62,8 @@ struct plm_chat_attempt {
     struct plm_chat_item missing; // the first
     bool missing_reply_only;      // all that is missing are texts of the assistant
     bool some_tool;               // one definition at least was written
-    bool calls_missing;
+    bool some_call;               // and one call
+    bool calls_missing;           // or arguments of one
     bool printed_parts, printed_args;
     struct plm_chat_broken broken;
 };

@@ -12,8 +12,9 @@
 #include "core/model/chat_impl.h"
 #include "core/model/template/ast.h"
 
-// Limits of one test render. Known templates take below 20,000 steps for these conversations.
-#define PROBE_STEPS        UINT64_C(1000000)
+// Limits of the test renders: steps of all together, of which known templates take below 100,000,
+// and bytes of each.
+#define PROBE_STEPS        UINT64_C(5000000)
 #define PROBE_OUTPUT_BYTES ((uint64_t)1 << 20)
 #define PROBE_MEMORY_BYTES ((uint64_t)16 << 20)
 
@@ -46,7 +47,8 @@ struct probe {
     struct plm_chat_opts opts;
     struct plm_chat_form form; // what is known so far
     struct json_object *tools;
-    int status; // PLM_OK, or NOMEM_HOST from then on
+    uint64_t steps; // that are left
+    int status;     // PLM_OK, or NOMEM_HOST from then on
     struct plm_error *err;
 };
 
@@ -74,11 +76,10 @@ static struct outcome try_with(struct probe *p, const char *messages, bool tools
     struct plm_render render;
     struct plm_error err;
     struct plm_json_tree tree;
-    uint64_t steps = PROBE_STEPS;
     out.attempt = (struct plm_chat_attempt){.opts = &p->opts, .form = *form};
     p->opts.messages = parse(p, &tree, messages);
     p->opts.tools = tools ? p->tools : NULL;
-    int r = p->status == PLM_OK ? plm_chat_try(p->tmpl, &out.attempt, &steps, &render, &err)
+    int r = p->status == PLM_OK ? plm_chat_try(p->tmpl, &out.attempt, &p->steps, &render, &err)
                                 : p->status;
     plm_json_tree_finish(&tree);
     if (p->status != PLM_OK)
@@ -218,7 +219,7 @@ static void probe_calls(struct probe *p)
     } else {
         p->form.empty = best.attempt.form.empty;
         p->form.text_args = best.attempt.form.text_args;
-        p->form.reads_calls = !best.attempt.calls_missing;
+        p->form.reads_calls = best.attempt.some_call;
     }
     if (!best.attempt.some_tool)
         best = try(p, "[" ASK "]", true, &p->form);
@@ -277,7 +278,7 @@ static void probe_call_text(struct probe *p)
 int plm_chat_probe(const struct plm_template *tmpl, const struct plm_chat_opts *opts,
                    struct plm_chat_form *ret, struct plm_error *err)
 {
-    struct probe p = {.tmpl = tmpl, .status = PLM_OK, .err = err};
+    struct probe p = {.tmpl = tmpl, .steps = PROBE_STEPS, .status = PLM_OK, .err = err};
     plm_chat_opts_init(&p.opts);
     p.opts.bos_token = opts->bos_token;
     p.opts.eos_token = opts->eos_token;

@@ -244,6 +244,55 @@ START_TEST(what_vanishes_is_named_although_its_like_is_there)
 }
 END_TEST
 
+// What templates do with a content c; each brings some of it into the prompt.
+static const char *const ways[] = {
+    "{{ c }}",
+    "{{ c | trim }}",
+    "{{ '' + c }}",
+    "{{ 'a' ~ c }}",
+    "{{ c | upper }}",
+    "{{ c | title }}{{ c[0:0] }}",
+    "{{ c | tojson }}",
+    "{{ [c] | tojson(indent=2) }}",
+    "{{ {'role': c} }}",
+    "{{ c | tojson | tojson }}",
+    "{{ c.split('?')[0] }}",
+    "{{ c.split('</think>')[-1].lstrip() }}",
+    "{{ c | replace('W', 'w') }}",
+    "{{ '%s' % c }}",
+    "{{ '%-40s' | format(c) }}",
+    "{{ '{0!r}'.format(c) }}",
+    "{{ c | list | join('.') }}",
+    "{% for x in c %}{{ x }}{% endfor %}",
+    "{{ [c, 'b'] | join }}",
+    "{{ c | e }}",
+    "{{ c | urlencode }}",
+    "{{ c | indent(2) }}",
+    "{{ c[1:] }}",
+    "{{ c[::-1] }}",
+    "{{ c | truncate(5) }}",
+    "{{ ('[\"' ~ c ~ '\"]') | from_json | first }}",
+    "{{ messages | map(attribute='content') | join }}",
+    "{{ messages[0] }}",
+    "{{ messages | tojson }}",
+    "{% set ns = namespace(s='') %}{% set ns.s = ns.s + c %}{{ ns.s }}",
+    "{% macro w(x) %}{{ x }}{% endmacro %}{{ w(c) | trim }}",
+    "{% set s %}{{ c }}{% endset %}{{ s }}",
+    "{% filter upper %}{{ c }}{% endfilter %}",
+};
+
+START_TEST(what_is_written_in_any_way_is_seen)
+{
+    char source[1024];
+    snprintf(source, sizeof(source), "{%% set c = messages[0].content %%}%s", ways[_i]);
+    const char *text = probed(source, "[{\"role\": \"user\", \"content\": \"Where to?\"}]", NULL);
+    ck_assert_msg(text[0] != '!', "%s: %s", ways[_i], text);
+    ck_assert_str_eq(probed("{{ messages[0].content | length }}",
+                            "[{\"role\": \"user\", \"content\": \"Where to?\"}]", NULL),
+                     "! messages[0].content");
+}
+END_TEST
+
 START_TEST(tools_are_in_the_prompt_or_refused)
 {
     static const char ask[] = "[{\"role\": \"user\", \"content\": \"q\"}]";
@@ -259,6 +308,16 @@ START_TEST(tools_are_in_the_prompt_or_refused)
     ck_assert_str_eq(
         probed("{% for t in tools %}{{ t.function.name }} {% endfor %}" SAYS, ask, NULL),
         "<user>q");
+    // Calls count, too, where any is read; elsewhere they are what an agent brings along.
+    static const char calls[] =
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"tool_calls\": [{\"function\": {\"name\": \"f\"}}, "
+        "{\"function\": {\"name\": \"g\"}}]}]";
+    ck_assert_str_eq(probed(TURN "{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls "
+                                 "}}{% endfor %}",
+                            calls, NULL),
+                     "! messages[1].tool_calls[1]");
+    ck_assert_str_eq(probed(SAYS, calls, NULL), "<user>q<assistant>");
     ck_assert_str_eq(probed("{{ tools }}" SAYS, ask, "[]"), probed("{{ tools }}" SAYS, ask, NULL));
 }
 END_TEST
@@ -467,6 +526,7 @@ int main(void)
     tcase_add_test(tc, chats_out_of_memory_leak_nothing);
     tcase_add_test(tc, many_nulls_cost_no_more_than_many_members);
     tcase_add_test(tc, what_vanishes_is_named_although_its_like_is_there);
+    tcase_add_loop_test(tc, what_is_written_in_any_way_is_seen, 0, sizeof(ways) / sizeof(ways[0]));
     tcase_add_test(tc, tools_are_in_the_prompt_or_refused);
     tcase_add_test(tc, a_developer_is_the_system_where_none_is_known);
     tcase_add_test(tc, reasoning_may_go_and_nothing_else_of_a_reply);
