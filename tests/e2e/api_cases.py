@@ -530,6 +530,46 @@ def sixty_four_idle_streams_cost_little():
 
 
 @case
+def an_answer_needs_nothing_of_the_rest_of_the_budget():
+    """Once a request is admitted others take the host budget to its last byte; all its forms end whole."""
+    forms = [{"stream": stream, "n": 4, "max_tokens": 200, **more} for stream in (False, True)
+             for more in ({}, {"logprobs": True, "top_logprobs": 20})]
+    prompt = "@eat @tokens=200 @delay=1"
+    with Server() as server:
+        def collect(path, body):
+            """Texts by choice, and the numbers of tokens with logprobs."""
+            if not body["stream"]:
+                status, answer = server.post(path, body)
+                same(status, 200)
+                choices, last = answer["choices"], "[DONE]"
+            else:
+                s = server.stream(path, body)
+                same(s.head(), 200)
+                events = list(s.events())
+                choices, last = [c for e in events[:-1] for c in e["choices"]], events[-1]
+                s.close()
+            same(last, "[DONE]")
+            texts, lists = ["", "", "", ""], [0, 0, 0, 0]
+            for c in choices:
+                texts[c["index"]] += c.get("text") or (c.get("message") or c.get("delta") or {}).get("content") or ""
+                logprobs = c["logprobs"] or {}
+                lists[c["index"]] += len(logprobs.get("content") or logprobs.get("tokens") or ())
+            return [len(text) for text in texts], lists
+
+        for body in forms:
+            chat = {**body, "messages": [{"role": "user", "content": prompt}]}
+            text = {k: v for k, v in body.items() if k != "top_logprobs"} | {"prompt": prompt}
+            if "logprobs" in body:
+                text["logprobs"] = 20
+            for path, ask in (("/v1/chat/completions", chat), ("/v1/completions", text)):
+                same(collect(path, ask), ([200] * 4, [200 if "logprobs" in body else 0] * 4))
+                wait_until(lambda: server.memory()["host"]["used_bytes"] == 0, "nothing stays charged")
+        # What can not be reserved is refused before it begins.
+        status, answer = server.chat("@tokens=5", n=128, max_tokens=3000, logprobs=True, top_logprobs=20)
+        same((status, answer["error"]["term"]), (503, "host"))
+
+
+@case
 def health_answers_under_load():
     with Server() as server:
         streams = [server.stream("/v1/completions", {"prompt": "@delay=1 @tokens=2000", "stream": True})

@@ -10,6 +10,7 @@
 //   @late        refused while waiting (after @wait)
 //   @nan @lost   fails after two tokens
 //   @escape      every token is a terminal escape
+//   @eat         from its admission to its end others hold all that is left of the host budget
 //   @submit=MS   submit itself takes so long
 // Sleep waits for what runs, and takes at least 200 ms.
 #include <pthread.h>
@@ -41,7 +42,8 @@ struct plim_request {
     uint32_t n, max_tokens, answer_tokens, prompt_tokens, top;
     int64_t reserved; // host bytes, for the caller
     int64_t delay_ms, due_ms, submit_ms;
-    bool logprobs, hold, late, nan, lost, big, escape, stopped, include_stop;
+    bool logprobs, hold, late, nan, lost, big, escape, stopped, include_stop, eat;
+    int64_t eaten; // of the host budget, by others
     int32_t stop_tokens[PLIM_STOP_TOKENS_MAX];
     size_t n_stop_tokens;
     // Progress.
@@ -204,6 +206,16 @@ static bool stops_next(const struct plim_request *r)
     return false;
 }
 
+static void eat(struct plim_request *r)
+{
+    for (int64_t bytes = HOST_LIMIT; bytes > 0;) {
+        if (plim_engine_host_charge(r->engine, bytes) == PLIM_OK)
+            r->eaten += bytes;
+        else
+            bytes /= 2;
+    }
+}
+
 static void push_finish(struct plim_request *r)
 {
     for (uint32_t c = 0; c < r->n; c++) {
@@ -223,6 +235,8 @@ static void advance(struct plim_request *r)
         push_done(r, PLIM_ERR_NOMEM_NOW, "waited too long for room");
     } else if (!r->admitted) {
         r->admitted = true;
+        if (r->eat)
+            eat(r);
         r->engine->running++;
         if (r->engine->running > r->engine->most_running)
             r->engine->most_running = r->engine->running;
@@ -636,6 +650,7 @@ static void script(struct plim_request *r, const char *prompt, const plim_reques
     r->nan = strstr(prompt, "@nan") != NULL;
     r->lost = strstr(prompt, "@lost") != NULL;
     r->big = strstr(prompt, "@big") != NULL;
+    r->eat = strstr(prompt, "@eat") != NULL;
     r->escape = strstr(prompt, "@escape") != NULL;
     r->include_stop = o->include_stop;
     r->n_stop_tokens = o->n_stop_tokens;
@@ -758,7 +773,7 @@ void plim_request_free(plim_request *r)
     if (r->next != NULL)
         r->next->prev = r->prev;
     pthread_mutex_unlock(&e->mutex);
-    plim_engine_host_discharge(e, r->reserved);
+    plim_engine_host_discharge(e, r->reserved + r->eaten);
     free(r->events);
     free(r);
 }

@@ -5,10 +5,6 @@
 
 #include "tools/serve/server.h"
 
-// Events are left with the engine while a client has so much unread: memory stays bounded by it,
-// and a stream of short events is still written in large pieces.
-#define BACKLOG_MAX_BYTES (64 * 1024)
-
 static void call_free(struct plm_call *call)
 {
     struct plm_server *srv = call->srv;
@@ -18,6 +14,7 @@ static void call_free(struct plm_call *call)
     plm_out_finish(&call->echo);
     plm_openai_finish(&call->parsed);
     plm_answer_finish(&call->answer);
+    plm_purse_unref(call->purse);
     if (call->prev != NULL)
         call->prev->next = call->next;
     else
@@ -141,8 +138,9 @@ static void on_admitted(struct plm_call *call)
     struct plm_api_error error;
     call->admitted = true;
     const struct plm_out *echo = call->has_echo ? &call->echo : NULL;
-    if (!plm_answer_init(&call->answer, &call->parsed, call->srv->engine,
-                         call->srv->model_names[0])) {
+    call->purse = plm_purse_create(call->srv->engine, plim_request_take_reserved(call->request));
+    if (call->purse == NULL || !plm_answer_init(&call->answer, &call->parsed, call->srv->engine,
+                                                call->purse, call->srv->model_names[0])) {
         plm_api_error_host(&error);
         fail(call, &error);
         return;
@@ -151,6 +149,9 @@ static void on_admitted(struct plm_call *call)
     if (call->answer.stream) {
         call->srv->responses[2]++;
         out = plm_http_stream_begin(call->x, call->srv->engine);
+        plm_out_draw_on(out, call->purse);
+    } else {
+        plm_out_draw_on(&call->reply, call->purse);
     }
     plm_answer_start(&call->answer, echo, out);
 }
@@ -201,7 +202,7 @@ void plm_call_pump(struct plm_call *call)
     // What a worker has not handed over is looked at when it does.
     if (call->in_worker || call->x == NULL)
         return;
-    while (call->request != NULL && plm_http_backlog(call->x) < BACKLOG_MAX_BYTES) {
+    while (call->request != NULL && plm_http_backlog(call->x) < PLM_CALL_BACKLOG_BYTES) {
         plim_event event = {.struct_size = sizeof(event)};
         if (plim_request_next(call->request, 0, &event) != PLIM_OK)
             break;

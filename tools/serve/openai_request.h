@@ -31,6 +31,7 @@ struct plm_openai_rules {
 struct plm_openai_request {
     plim_request_opts opts; // points into this struct
     bool chat;
+    size_t echo_bytes; // of the prompt that is put before each choice
     bool stream;
     bool include_usage;
     bool echo;

@@ -18,11 +18,51 @@ static void make_id(char *out, size_t cap, const char *prefix)
         at += snprintf(out + at, cap - (size_t)at, "%02x", bytes[i]);
 }
 
+// ---- what an answer needs ----
+
+// Of text, for each token: it is collected in a buffer that grows by halves, and copied into the
+// body with escapes. Texts have about four bytes a token, eight where letters have two or three.
+#define TEXT_BYTES 16
+// Of one token with its probability: text, number and list of bytes in the chat format, text and
+// number in the other.
+#define CHAT_LOGPROB_BYTES       96
+#define COMPLETION_LOGPROB_BYTES 48
+// What stands around it all, and around each choice or chunk; the first size of a buffer is less.
+#define AROUND_BYTES 1024
+
+void plm_answer_needs(struct plm_openai_request *request, size_t backlog_bytes)
+{
+    plim_request_opts *o = &request->opts;
+    const bool logprobs = o->logprobs != 0 || o->top_logprobs > 0;
+    const size_t each = request->chat ? CHAT_LOGPROB_BYTES : COMPLETION_LOGPROB_BYTES;
+    // The token itself is named beside its alternatives.
+    const size_t token = logprobs ? (2 + o->top_logprobs) * each : 0;
+    o->host_answer_bytes =
+        AROUND_BYTES + o->n * (sizeof(struct plm_choice) + AROUND_BYTES + request->echo_bytes);
+    if (request->stream) {
+        // One event beyond the backlog, in a buffer that grew by halves; and the lists it is made
+        // of.
+        o->host_answer_bytes += (backlog_bytes + AROUND_BYTES + token) * 3 / 2;
+        o->host_answer_bytes += o->n * token * 3 / 2;
+        o->host_token_bytes = 0;
+    } else {
+        // Lists that grew by halves, and the body of its exact size.
+        o->host_token_bytes = TEXT_BYTES + token * 5 / 2;
+    }
+}
+
+static void draw_on(struct plm_out *out, plim_engine *engine, struct plm_purse *purse)
+{
+    plm_out_init(out, engine);
+    plm_out_draw_on(out, purse);
+}
+
 bool plm_answer_init(struct plm_answer *answer, const struct plm_openai_request *request,
-                     plim_engine *engine, const char *model)
+                     plim_engine *engine, struct plm_purse *purse, const char *model)
 {
     *answer = (struct plm_answer){
         .engine = engine,
+        .purse = purse,
         .model = model,
         .chat = request->chat,
         .stream = request->stream,
@@ -34,18 +74,18 @@ bool plm_answer_init(struct plm_answer *answer, const struct plm_openai_request 
     };
     make_id(answer->id, sizeof(answer->id), request->chat ? "chatcmpl-" : "cmpl-");
     const int64_t bytes = (int64_t)(answer->n * sizeof(*answer->choices));
-    if (plim_engine_host_charge(engine, bytes) != PLIM_OK)
+    if (!plm_purse_take(purse, bytes))
         return false;
     answer->choices = calloc(answer->n, sizeof(*answer->choices));
     if (answer->choices == NULL) {
-        plim_engine_host_discharge(engine, bytes);
+        plm_purse_give(purse, bytes);
         return false;
     }
     for (uint32_t i = 0; i < answer->n; i++) {
         struct plm_choice *c = &answer->choices[i];
-        plm_out_init(&c->text, engine);
+        draw_on(&c->text, engine, purse);
         for (int l = 0; l < PLM_LP_LISTS; l++)
-            plm_out_init(&c->logprobs[l], engine);
+            draw_on(&c->logprobs[l], engine, purse);
     }
     return true;
 }
@@ -59,7 +99,7 @@ void plm_answer_finish(struct plm_answer *answer)
             plm_out_finish(&c->logprobs[l]);
     }
     if (answer->choices != NULL)
-        plim_engine_host_discharge(answer->engine, (int64_t)(answer->n * sizeof(*answer->choices)));
+        plm_purse_give(answer->purse, (int64_t)(answer->n * sizeof(*answer->choices)));
     free(answer->choices);
     answer->choices = NULL;
 }
@@ -356,8 +396,23 @@ void plm_answer_failed(const struct plm_api_error *error, struct plm_out *out)
 
 // ---- the end ----
 
+// Bytes of the body, as long as its text has few escapes: so it need not grow, by copies, beside
+// what it is made of.
+static size_t body_bytes(const struct plm_answer *answer)
+{
+    size_t bytes = AROUND_BYTES + strlen(answer->model);
+    for (uint32_t i = 0; i < answer->n; i++) {
+        const struct plm_choice *c = &answer->choices[i];
+        bytes += AROUND_BYTES / 2 + c->text.len + c->text.len / 8;
+        for (int l = 0; l < PLM_LP_LISTS; l++)
+            bytes += c->logprobs[l].len;
+    }
+    return bytes;
+}
+
 static void whole_body(struct plm_answer *answer, const plim_event *event, struct plm_out *out)
 {
+    plm_out_reserve(out, body_bytes(answer));
     head_json(answer, answer->chat ? "chat.completion" : "text_completion", out);
     plm_out_str(out, ",\"choices\":[");
     for (uint32_t i = 0; i < answer->n; i++) {

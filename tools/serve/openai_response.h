@@ -25,7 +25,8 @@ struct plm_choice {
 
 struct plm_answer {
     plim_engine *engine;
-    const char *model; // outlives the answer
+    struct plm_purse *purse; // what its buffers draw on
+    const char *model;       // outlives the answer
     bool chat;
     bool stream;
     bool include_usage;
@@ -37,9 +38,13 @@ struct plm_answer {
     struct plm_choice *choices;
 };
 
-// False when memory is short.
+// Sets what an answer will need of the host budget (plim_request_opts.host_answer_bytes and
+// host_token_bytes), as streams leave up to backlog_bytes unread.
+void plm_answer_needs(struct plm_openai_request *request, size_t backlog_bytes);
+// purse has what was reserved for it; the answer and its buffers draw on it. False when memory is
+// short.
 bool plm_answer_init(struct plm_answer *answer, const struct plm_openai_request *request,
-                     plim_engine *engine, const char *model);
+                     plim_engine *engine, struct plm_purse *purse, const char *model);
 void plm_answer_finish(struct plm_answer *answer);
 
 // Stream: the first chunk of every choice (role, or the echoed prompt).

@@ -15,6 +15,53 @@ void plm_out_init(struct plm_out *out, plim_engine *engine)
     *out = (struct plm_out){.engine = engine};
 }
 
+struct plm_purse *plm_purse_create(plim_engine *engine, int64_t bytes)
+{
+    struct plm_purse *purse = malloc(sizeof(*purse));
+    if (purse == NULL)
+        plim_engine_host_discharge(engine, bytes);
+    else
+        *purse = (struct plm_purse){.engine = engine, .left_bytes = bytes, .refs = 1};
+    return purse;
+}
+
+void plm_purse_unref(struct plm_purse *purse)
+{
+    if (purse == NULL || --purse->refs > 0)
+        return;
+    plim_engine_host_discharge(purse->engine, purse->left_bytes);
+    free(purse);
+}
+
+bool plm_purse_take(struct plm_purse *purse, int64_t bytes)
+{
+    const int64_t own = bytes < purse->left_bytes ? bytes : purse->left_bytes;
+    if (own < bytes && plim_engine_host_charge(purse->engine, bytes - own) != PLIM_OK)
+        return false;
+    purse->left_bytes -= own;
+    return true;
+}
+
+void plm_purse_give(struct plm_purse *purse, int64_t bytes)
+{
+    purse->left_bytes += bytes;
+}
+
+void plm_out_draw_on(struct plm_out *out, struct plm_purse *purse)
+{
+    plm_out_finish(out);
+    out->purse = purse;
+    if (purse != NULL)
+        purse->refs++;
+}
+
+static bool charge_budget(const struct plm_out *out, int64_t bytes)
+{
+    if (out->purse != NULL)
+        return plm_purse_take(out->purse, bytes);
+    return out->engine == NULL || plim_engine_host_charge(out->engine, bytes) == PLIM_OK;
+}
+
 static bool charge(const struct plm_out *out, int64_t bytes)
 {
     struct plm_share *share = out->share;
@@ -23,7 +70,7 @@ static bool charge(const struct plm_out *out, int64_t bytes)
         atomic_fetch_sub(&share->used_bytes, bytes);
         return false;
     }
-    if (out->engine == NULL || plim_engine_host_charge(out->engine, bytes) == PLIM_OK)
+    if (charge_budget(out, bytes))
         return true;
     if (share != NULL)
         atomic_fetch_sub(&share->used_bytes, bytes);
@@ -32,20 +79,29 @@ static bool charge(const struct plm_out *out, int64_t bytes)
 
 static void discharge(const struct plm_out *out, int64_t bytes)
 {
-    if (out->engine != NULL)
+    if (out->purse != NULL)
+        plm_purse_give(out->purse, bytes);
+    else if (out->engine != NULL)
         plim_engine_host_discharge(out->engine, bytes);
     if (out->share != NULL)
         atomic_fetch_sub(&out->share->used_bytes, bytes);
 }
 
-void plm_out_finish(struct plm_out *out)
+static void give_back(struct plm_out *out)
 {
-    struct plm_share *share = out->share;
     free(out->data);
     if (out->cap > 0)
         discharge(out, (int64_t)out->cap);
-    plm_out_init(out, out->engine);
-    out->share = share;
+    out->data = NULL;
+    out->len = out->cap = 0;
+    out->failed = false;
+}
+
+void plm_out_finish(struct plm_out *out)
+{
+    give_back(out);
+    plm_purse_unref(out->purse);
+    out->purse = NULL;
 }
 
 void plm_out_clear(struct plm_out *out)
@@ -57,7 +113,7 @@ void plm_out_clear(struct plm_out *out)
 void plm_out_shrink(struct plm_out *out)
 {
     if (out->len == 0 && out->cap > KEEP_BYTES)
-        plm_out_finish(out);
+        give_back(out);
 }
 
 // The growth is charged before it is made.

@@ -17,11 +17,26 @@ struct plm_share {
     int64_t limit_bytes; // 0: no limit but the budget itself
 };
 
+// Bytes that the host budget has for one answer from the start (plim_request_take_reserved): its
+// buffers draw on them first, so that nobody can take them while it is made. One thread at a time.
+struct plm_purse {
+    plim_engine *engine;
+    int64_t left_bytes;
+    uint32_t refs; // its owner and the buffers
+};
+// Takes over bytes that are charged already. NULL: no memory; then they were returned.
+struct plm_purse *plm_purse_create(plim_engine *engine, int64_t bytes);
+void plm_purse_unref(
+    struct plm_purse *purse); // NULL is allowed. At the last one the rest is returned
+bool plm_purse_take(struct plm_purse *purse, int64_t bytes); // false: the budget has no more
+void plm_purse_give(struct plm_purse *purse, int64_t bytes);
+
 // A failed append sets `failed` and all later appends do nothing, so that a run of appends needs
 // one check at its end.
 struct plm_out {
     plim_engine *engine;     // whose host budget is charged; NULL: nobody's
     struct plm_share *share; // charged as well; NULL: none. Set it while the buffer is empty.
+    struct plm_purse *purse; // drawn on before the budget; NULL: none. plm_out_draw_on() sets it
     char *data;
     size_t len;
     size_t cap;
@@ -29,8 +44,10 @@ struct plm_out {
 };
 
 void plm_out_init(struct plm_out *out, plim_engine *engine);
-void plm_out_finish(struct plm_out *out); // frees; may be used again
-void plm_out_clear(struct plm_out *out);  // keeps the memory and clears `failed`
+void plm_out_finish(struct plm_out *out); // frees; may be used again, without its purse
+// While the buffer is empty. A buffer that is moved (copied, and the source initialised) keeps it.
+void plm_out_draw_on(struct plm_out *out, struct plm_purse *purse);
+void plm_out_clear(struct plm_out *out); // keeps the memory and clears `failed`
 // Gives memory back when far more is held than a usual event needs.
 void plm_out_shrink(struct plm_out *out);
 bool plm_out_reserve(struct plm_out *out, size_t more); // room for `more` bytes beyond len

@@ -87,6 +87,10 @@ struct plm_route {
     void (*work)(struct plm_call *call, const struct plm_json_doc *doc);
 };
 
+// Events are left with the engine while a client has so much unread: memory stays bounded by it,
+// and a stream of short events is still written in large pieces.
+#define PLM_CALL_BACKLOG_BYTES (32 * 1024)
+
 // One POST: from its complete body to the last byte of its answer.
 struct plm_call {
     struct plm_job job;
@@ -105,6 +109,7 @@ struct plm_call {
     struct plm_out echo;
     bool has_echo;
     struct plm_answer answer;
+    struct plm_purse *purse; // what the host budget has for the answer; NULL before it is admitted
     uint32_t prompt_tokens, cached_tokens, output_tokens; // of a request that ended
     double queue_s, prefill_s, decode_s;
     bool admitted;

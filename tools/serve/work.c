@@ -104,6 +104,8 @@ static void generate(struct plm_call *call, const struct plm_json_doc *doc, bool
     plim_error error = PLIM_INIT(plim_error);
     call->parsed.opts.user = call;
     call->parsed.opts.tenant = (uint64_t)call->key_index;
+    call->parsed.echo_bytes = call->echo.len;
+    plm_answer_needs(&call->parsed, PLM_CALL_BACKLOG_BYTES);
     call->parsed.opts.host_charged_bytes = plm_openai_charged(&call->parsed);
     plim_request *request = NULL;
     int status = plim_request_submit(srv->engine, &call->parsed.opts, &request, &error);
