@@ -402,6 +402,41 @@ START_TEST(hosts_out_of_memory_leak_nothing)
 }
 END_TEST
 
+// What is wrong where nothing ever looks: as Python's Jinja judges it.
+static const struct {
+    const char *source;
+    int status;
+    const char *text; // that is rendered, or that the error says
+} unused[] = {
+    {"{% if false %}{{ '\\N{BULLET}' }}{% endif %}ok", PLM_OK, "ok"},
+    {"{{ 'ok' if true else '\\N{BULLET}' }}", PLM_OK, "ok"},
+    {"{{ '\\N{BULLET}' }}", PLM_ERR_INVALID, "a character by its name, \\N{BULLET}, is not"},
+    {"{{ 'a' 'b\\N{BULLET}' }}", PLM_ERR_INVALID, "a character by its name, \\N{BULLET}, is not"},
+    {"{% if false %}{{ '\\N{}' }}{% endif %}", PLM_ERR_FORMAT, "malformed escape"},
+    {"{% if false %}{{ '\\N' }}{% endif %}", PLM_ERR_FORMAT, "malformed escape"},
+    {"{% if false %}{{ '\\x4' }}{% endif %}", PLM_ERR_FORMAT, "malformed escape"},
+    {"{{ '\\\\N{BULLET}\\d' }}", PLM_OK, "\\N{BULLET}\\d"},
+    {"{{ '\\\xc3\xa9\\\xe2\x80\xa2\\\xf0\x9f\x98\x80' }}", PLM_OK, "\\xe9\\u2022\\U0001f600"},
+    {"{% if false %}{{ 'a' | nope }}{% endif %}ok", PLM_OK, "ok"},
+    {"{% if false %}{% for a in [] %}{{ a | nope }}{% endfor %}{% endif %}", PLM_ERR_UNSUPPORTED,
+     "unknown filter 'nope'"},
+    {"{{ false and 'a' | nope }}{{ true or 'a' is nope }}", PLM_OK, "FalseTrue"},
+    {"{{ true and 'a' | nope }}", PLM_ERR_UNSUPPORTED, "unknown filter 'nope'"},
+    {"{{ x and 'a' | nope }}", PLM_ERR_UNSUPPORTED, "unknown filter 'nope'"},
+    {"{{ (false and x) or 'a' | nope }}", PLM_ERR_UNSUPPORTED, "unknown filter 'nope'"},
+};
+
+START_TEST(unused_parts_are_judged_as_python_judges_them)
+{
+    const int status = run(unused[_i].source, "{}");
+    ck_assert_msg(status == unused[_i].status, "%s: %d %s", unused[_i].source, status, err.msg);
+    if (status == PLM_OK)
+        ck_assert_str_eq(render.text.data, unused[_i].text);
+    else
+        ck_assert_msg(strstr(err.msg, unused[_i].text) != NULL, "%s", err.msg);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("template");
@@ -413,6 +448,8 @@ int main(void)
     tcase_add_test(tc, spans_split_where_the_owner_changes);
     tcase_add_loop_test(tc, bombs_hit_a_limit, 0, sizeof(bombs) / sizeof(bombs[0]));
     tcase_add_test(tc, each_limit_is_its_own);
+    tcase_add_loop_test(tc, unused_parts_are_judged_as_python_judges_them, 0,
+                        sizeof(unused) / sizeof(unused[0]));
     tcase_add_loop_test(tc, bad_templates_are_named, 0, sizeof(bad) / sizeof(bad[0]));
     tcase_add_test(tc, deep_sources_are_refused);
     tcase_add_test(tc, long_chains_work);

@@ -23,7 +23,8 @@ enum plm_ttoken_type {
 struct plm_ttoken {
     enum plm_ttoken_type type;
     uint32_t line;
-    struct plm_slice text; // of a string: without quotes and escapes
+    struct plm_slice text;  // of a string: without quotes and escapes
+    struct plm_slice named; // of a string: the first \N{...} in it; ptr NULL: none
 };
 
 enum plm_tbinary {
@@ -71,6 +72,7 @@ enum plm_tnode_kind {
     PLM_N_POS,     // a
     PLM_N_HOLE,    // the text that a filter block filters
     PLM_N_NSREF,   // target: sym . name
+    PLM_N_NAMED,   // a string with a character by its name: name
     // Statements. `list` is a body unless said otherwise.
     PLM_N_OUTPUT,       // list: expressions
     PLM_N_IF,           // a: condition, list, b: the next IF, or a BODY, or NULL

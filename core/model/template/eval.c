@@ -339,6 +339,9 @@ static bool eval_inner(struct plm_trun *r, const struct plm_tnode *node, struct 
     struct plm_tval a, b;
     switch (node->kind) {
     case PLM_N_CONST: *ret = node->value; return true;
+    case PLM_N_NAMED:
+        return plm_tpl_fail(r, "a character by its name, %.*s, is not supported",
+                            (int)(node->name.len < 80 ? node->name.len : 80), node->name.ptr);
     case PLM_N_NAME: return look_up(r, node->sym, ret);
     case PLM_N_LIST:
     case PLM_N_TUPLE: return eval_list(r, node, ret);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text to tokens. White space follows Jinja with trim_blocks and lstrip_blocks on, which is how
 // chat templates are rendered everywhere.
+#include <stdio.h>
 #include <string.h>
 
 #include <utf8proc.h>
@@ -44,7 +45,8 @@ static bool emit(struct lexer *x, enum plm_ttoken_type type, size_t at, struct p
         p->tokens = grown;
         p->cap_tokens = cap;
     }
-    p->tokens[p->n_tokens++] = (struct plm_ttoken){type, line_of(x, at), text};
+    p->tokens[p->n_tokens++] =
+        (struct plm_ttoken){.type = type, .line = line_of(x, at), .text = text};
     return true;
 }
 
@@ -179,7 +181,7 @@ static int hex_value(char c)
 
 // Decodes the escape after a backslash at s; returns the bytes read (0: malformed) and writes the
 // text of it to out.
-static size_t unescape(const char *s, size_t n, char out[8], size_t *ret_n)
+static size_t unescape(const char *s, size_t n, char out[12], size_t *ret_n)
 {
     static const char from[] = "\\'\"abfnrtv";
     static const char to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -208,11 +210,21 @@ static size_t unescape(const char *s, size_t n, char out[8], size_t *ret_n)
                 return 0;
             cp = cp * 16 + (uint32_t)h;
         }
-    } else {
+    } else if ((unsigned char)s[0] < 0x80) {
         out[0] = '\\'; // an unknown escape stays as it is
         out[1] = s[0];
         *ret_n = 2;
         return s[0] == 'N' ? 0 : 1;
+    } else {
+        // Jinja writes what is beyond ASCII as an escape before it reads escapes, so that the
+        // backslash before it escapes that one's.
+        used = plm_utf8_decode(s, n, &cp);
+        *ret_n = (size_t)snprintf(out, 12,
+                                  cp <= 0xFF     ? "\\x%02x"
+                                  : cp <= 0xFFFF ? "\\u%04x"
+                                                 : "\\U%08x",
+                                  (unsigned)cp);
+        return used;
     }
     if (cp > 0x10FFFF)
         return 0;
@@ -220,6 +232,13 @@ static size_t unescape(const char *s, size_t n, char out[8], size_t *ret_n)
         cp = 0xFFFD; // half a surrogate pair has no UTF-8
     *ret_n = plm_utf8_encode(cp, out);
     return used;
+}
+
+// Length of \N{NAME} at s, or 0 where it is malformed.
+static size_t named_char(const char *s, size_t n)
+{
+    const char *end = n > 3 && s[1] == 'N' && s[2] == '{' ? memchr(s + 3, '}', n - 3) : NULL;
+    return end != NULL && end > s + 3 ? (size_t)(end - s) + 1 : 0;
 }
 
 static bool lex_string(struct lexer *x)
@@ -238,26 +257,39 @@ static bool lex_string(struct lexer *x)
     struct plm_slice text = {x->s + begin + 1, end - begin - 1};
     if (!escapes)
         return emit(x, PLM_TOK_STRING, begin, text);
-    char *out = plm_tload_alloc(x->p, text.len + 1, 1);
+    // No escape is twice as long as what it was written with.
+    char *out = plm_tload_alloc(x->p, 2 * text.len + 1, 1);
     if (out == NULL)
         return false;
     size_t n = 0;
+    struct plm_slice named = {NULL, 0};
     for (size_t i = 0; i < text.len;) {
         if (text.ptr[i] != '\\') {
             out[n++] = text.ptr[i++];
             continue;
         }
-        // No escape is longer than what it was written with.
-        char raw[8];
+        // Characters have names in a table that is larger than all of this; who writes one by it
+        // fails when the string is used.
+        size_t name_n = named_char(text.ptr + i, text.len - i);
+        if (name_n > 0) {
+            if (named.ptr == NULL)
+                named = (struct plm_slice){text.ptr + i, name_n};
+            i += name_n;
+            continue;
+        }
+        char raw[12];
         size_t raw_n;
         size_t used = unescape(text.ptr + i + 1, text.len - i - 1, raw, &raw_n);
         if (used == 0)
-            return fail(x, begin, "malformed or unsupported escape in a string");
+            return fail(x, begin, "malformed escape in a string");
         memcpy(out + n, raw, raw_n);
         n += raw_n;
         i += 1 + used;
     }
-    return emit(x, PLM_TOK_STRING, begin, (struct plm_slice){out, n});
+    if (!emit(x, PLM_TOK_STRING, begin, (struct plm_slice){out, n}))
+        return false;
+    x->p->tokens[x->p->n_tokens - 1].named = named;
+    return true;
 }
 
 static bool lex_operator(struct lexer *x)

@@ -134,10 +134,17 @@ static bool parse_logic(struct plm_tload *p, bool is_or, struct plm_tnode **ret)
     struct plm_tnodes items = {0};
     if (!plm_tload_push(p, &items, item))
         return false;
-    while (plm_tload_skip_name(p, word))
+    // Behind a literal that decides the result nothing is ever looked at.
+    bool decided = false;
+    const uint32_t soft = p->soft;
+    while (plm_tload_skip_name(p, word)) {
+        decided = decided || (item->kind == PLM_N_CONST && plm_tval_truth(&item->value) == is_or);
+        p->soft = soft + decided;
         if (!(is_or ? parse_logic(p, false, &item) : parse_not(p, &item)) ||
             !plm_tload_push(p, &items, item))
             return false;
+    }
+    p->soft = soft;
     return plm_tload_list(p, is_or ? PLM_N_OR : PLM_N_AND, line, &items, ret);
 }
 

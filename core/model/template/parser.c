@@ -46,8 +46,14 @@ static bool parse_strings(struct plm_tload *p, struct plm_tnode *node)
 {
     size_t first = p->at;
     size_t total = 0;
-    for (; plm_tload_tok(p)->type == PLM_TOK_STRING; plm_tload_next(p))
-        total += plm_tload_tok(p)->text.len;
+    for (; plm_tload_tok(p)->type == PLM_TOK_STRING; plm_tload_next(p)) {
+        const struct plm_ttoken *t = plm_tload_tok(p);
+        total += t->text.len;
+        if (t->named.ptr == NULL || node->kind == PLM_N_NAMED)
+            continue;
+        node->kind = PLM_N_NAMED;
+        node->name = t->named;
+    }
     struct plm_slice s = p->tokens[first].text;
     if (p->at > first + 1) {
         char *joined = plm_tload_alloc(p, total + 1, 1);
