@@ -71,6 +71,16 @@ static void on_closed(void *app, struct plm_exchange *x)
     n_closed++;
 }
 
+// Another client; its end is returned.
+static int connect_one(void)
+{
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    plm_http_add(http, pair[1]);
+    plm_http_run(http);
+    return pair[0];
+}
+
 static void setup(void)
 {
     static const struct plm_peers nobody;
@@ -81,15 +91,11 @@ static void setup(void)
                                                     .malformed = on_malformed,
                                                     .drained = on_drained,
                                                     .closed = on_closed};
-    int pair[2];
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    const struct plm_http_config config = {epoll_fd, 2, 2, TIMEOUT_S, &nobody, probes, &bodies};
+    const struct plm_http_config config = {epoll_fd, 2, 1, TIMEOUT_S, &nobody, probes, &bodies};
     http = plm_http_create(&config, &handler);
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
-    client = pair[0];
     start_ms = plm_now_ms();
-    plm_http_add(http, pair[1]);
-    plm_http_run(http);
+    client = connect_one();
     answer_text = "ok";
     n_closed = 0;
 }
@@ -292,6 +298,58 @@ START_TEST(bodies_share_what_they_may_hold)
 }
 END_TEST
 
+START_TEST(clients_of_a_unix_socket_share_the_maximum_alone)
+{
+    const int second = connect_one(), third = connect_one(), first = client;
+    // One is all that a peer may have here, but these have no address; two are all that there may
+    // be.
+    client = second;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 200);
+    client = third;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 503);
+    close(third);
+    client = connect_one(); // takes the place of the idle one
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 200);
+    close(client);
+    client = second;
+    ck_assert_int_eq(heard(), 0);
+    close(second);
+    client = first;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 200);
+    ck_assert_uint_eq(plm_http_turned_away(http), 1);
+}
+END_TEST
+
+START_TEST(probes_take_turns_in_their_places)
+{
+    int silent[2 * PLM_HTTP_PROBE_PLACES];
+    const int first = client;
+    const int second = connect_one();
+    for (size_t i = 0; i < sizeof(silent) / sizeof(silent[0]); i++) {
+        silent[i] = connect_one();
+        ck_assert_uint_le(plm_http_connections(http), 2 + PLM_HTTP_PROBE_PLACES);
+        client = connect_one();
+        say("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+        ck_assert_int_eq(heard(), 200);
+        ck_assert_int_eq(heard(), 0); // once
+        close(client);
+        turn();
+    }
+    client = silent[0];
+    ck_assert_int_eq(heard(), 503);
+    for (size_t i = 0; i < sizeof(silent) / sizeof(silent[0]); i++)
+        close(silent[i]);
+    close(second);
+    client = first;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n"); // who has a place keeps it
+    ck_assert_int_eq(heard(), 200);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("http");
@@ -304,6 +362,8 @@ int main(void)
     tcase_add_test(tc, a_reader_that_takes_nothing_is_reset);
     tcase_add_test(tc, an_answered_client_is_idle_again);
     tcase_add_test(tc, who_leaves_is_noticed_while_waiting);
+    tcase_add_test(tc, clients_of_a_unix_socket_share_the_maximum_alone);
+    tcase_add_test(tc, probes_take_turns_in_their_places);
     tcase_add_test(tc, bodies_share_what_they_may_hold);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
