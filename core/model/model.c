@@ -174,8 +174,6 @@ static int build(struct plm_model *model, struct plm_error *err)
         r = plm_hparams_read(model->gguf, model->arch, &model->hp, err);
     if (r != PLM_OK)
         return r;
-    if (model->opts.rope_base > 0)
-        model->hp.rope_base = model->opts.rope_base;
     model->layers =
         plm_calloc(model->host, PLM_HOST_MODEL, model->hp.n_layer, sizeof(*model->layers));
     if (model->layers == NULL)

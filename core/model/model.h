@@ -37,7 +37,6 @@ struct plm_model_facts {
 struct plm_model_opts {
     bool kv_f32;            // tests: KV cache in float32
     bool float_activations; // tests: no 8-bit activations
-    float rope_base;        // tests: in place of the file's rope.freq_base; 0: the file's
 };
 
 // Reads and checks hyper-parameters and the list of tensors; touches no device and no tensor data.

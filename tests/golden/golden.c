@@ -34,16 +34,6 @@
 #define LARGE_BYTES (300ull << 20)
 #define LARGE_CASES 2
 
-// References of real models were once computed with rope's default base although the file names
-// another (an independent decode of SmolLM2 and Qwen2.5 agrees to 5e-5 with this base and not with
-// the file's). Such references still hold the arithmetic to account, so a model whose first case
-// fits this base is read with it, and a line says so. That the file's base counts is held by the
-// tiny models, whose bases differ, and by tests/data/real.
-#define ROPE_BASE_DEFAULT 10000.0f
-// A model off the base that it was trained with is more sensitive: SmolLM2's largest distance is
-// 0.36 there and 0.26 with its own base.
-#define REAL_TOP_SERVED_OFF_BASE 0.4
-
 // Where the models run.
 static const char *device;
 static const struct plm_backend *backend;
@@ -277,46 +267,19 @@ static void check_real_case(struct tally *t, struct runner *r, const struct refe
     free(x);
 }
 
-// Largest distance of the ten best log-probabilities after the tokens of a case, strict; infinite
-// on failure.
-static double strict_distance(const char *path, const struct ref_case *c, float rope_base,
-                              struct plm_error *err)
-{
-    struct runner *r;
-    struct runner_opts opts = options(true);
-    opts.rope_base = rope_base;
-    if (runner_open(path, &opts, &r, err) != PLM_OK)
-        return INFINITY;
-    float *x = run_tokens(r, &c->tokens, c->tokens.n - 1, 512, err);
-    double worst = x != NULL ? top_distance(x, runner_facts(r)->n_vocab, c) : INFINITY;
-    free(x);
-    runner_close(r);
-    return worst;
-}
-
 // Strict here means float activations and a float32 KV cache on the fast kernels: they are
 // bit-equal to the plain C ones (the conformance suite), which would take minutes.
 static void check_real(struct tally *t, const char *path, const struct reference *ref)
 {
     struct plm_error err = {0};
-    float base = 0;
-    if (strict_distance(path, &ref->cases[0], 0, &err) > REAL_TOP_STRICT &&
-        strict_distance(path, &ref->cases[0], ROPE_BASE_DEFAULT, &err) <= REAL_TOP_STRICT) {
-        base = ROPE_BASE_DEFAULT;
-        printf("note %s: its reference was computed with the rope base %g, not the file's\n",
-               ref->name, (double)base);
-    }
     for (int strict = 0; strict <= 1; strict++) {
         struct runner *r = NULL;
         struct runner_opts opts = options(strict);
-        opts.rope_base = base;
         if (runner_open(path, &opts, &r, &err) != PLM_OK) {
             fail(t, ref->name, &err);
             return;
         }
-        const double limit = strict      ? REAL_TOP_STRICT
-                             : base == 0 ? REAL_TOP_SERVED
-                                         : REAL_TOP_SERVED_OFF_BASE;
+        const double limit = strict ? REAL_TOP_STRICT : REAL_TOP_SERVED;
         bool large = strict && runner_facts(r)->file_bytes > LARGE_BYTES;
         for (uint32_t i = 0; i < ref->n_cases && !(large && i == LARGE_CASES); i++)
             check_real_case(t, r, ref, &ref->cases[i], strict, limit);

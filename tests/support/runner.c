@@ -105,8 +105,8 @@ int runner_open(const char *path, const struct runner_opts *opts, struct runner 
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory");
     }
     r->host = host;
-    const struct plm_model_opts model_opts = {
-        .kv_f32 = opts->strict, .float_activations = opts->strict, .rope_base = opts->rope_base};
+    const struct plm_model_opts model_opts = {.kv_f32 = opts->strict,
+                                              .float_activations = opts->strict};
     int s;
     if ((s = plm_gguf_open(host, path, &r->gguf, err)) ||
         (s = plm_model_create(host, r->gguf, &model_opts, &r->model, err)) ||

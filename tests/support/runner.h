@@ -16,7 +16,6 @@ struct runner_opts {
     const void *backend_opts;          // of the device
     bool strict;                       // float activations and a float32 KV cache
     bool reference;                    // the plain C kernels
-    float rope_base;                   // in place of the file's; 0: the file's
     uint32_t threads;
     uint32_t max_tokens; // longest sequence
 };
