@@ -12,6 +12,7 @@
 #include "backends/hostmem/cgroup.h"
 #include "backends/hostmem/proc.h"
 #include "backends/panel/pack.h"
+#include "core/base/thread.h"
 
 // Slabs are mappings, of which Linux allows 65,530 to a process (vm.max_map_count); a quarter
 // leaves the rest to libraries and stacks.
@@ -95,6 +96,24 @@ static void cpu_close(struct plm_backend_device *dev)
     plm_free(dev->host, dev);
 }
 
+static int make_workers(struct plm_backend_device *dev, uint32_t n,
+                        const struct plm_device_opts *opts, struct plm_error *err)
+{
+    char whose[64];
+    int rc = plm_cpu_list_init(&dev->list, opts->host, opts->max_dispatches);
+    if (rc == PLM_OK)
+        rc = plm_cpu_pool_create(opts->host, n, &dev->pool);
+    if (rc == PLM_ERR_IO) {
+        snprintf(whose, sizeof(whose), "the CPU's %" PRIu32 " workers", n);
+        return plm_thread_fail(err, whose);
+    }
+    return rc == PLM_OK ? rc
+                        : plm_fail(err, PLM_ERR_NOMEM_HOST,
+                                   "cpu: no memory for %" PRIu32 " workers and a list of %" PRIu32
+                                   " dispatches",
+                                   n, opts->max_dispatches);
+}
+
 static int cpu_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
                     struct plm_error *err)
 {
@@ -117,12 +136,8 @@ static int cpu_open(const struct plm_device_opts *opts, struct plm_backend_devic
     if (workers > PLM_CPU_WORKERS_MAX)
         workers = PLM_CPU_WORKERS_MAX;
     int rc = fill_caps(dev, workers, err);
-    if (rc == PLM_OK &&
-        (plm_cpu_list_init(&dev->list, opts->host, opts->max_dispatches) != PLM_OK ||
-         plm_cpu_pool_create(opts->host, workers, &dev->pool) != PLM_OK))
-        rc = plm_fail(err, PLM_ERR_NOMEM_HOST,
-                      "cpu: no memory for %" PRIu32 " workers and a list of %" PRIu32 " dispatches",
-                      workers, opts->max_dispatches);
+    if (rc == PLM_OK)
+        rc = make_workers(dev, workers, opts, err);
     if (rc != PLM_OK) {
         cpu_close(dev);
         return rc;

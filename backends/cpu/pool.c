@@ -277,7 +277,7 @@ int plm_cpu_pool_create(struct plm_host *host, uint32_t workers, struct plm_cpu_
     }
     if (!start_threads(pool)) {
         plm_cpu_pool_destroy(pool);
-        return PLM_ERR_NOMEM_HOST;
+        return PLM_ERR_IO;
     }
     *ret = pool;
     return PLM_OK;

@@ -18,7 +18,7 @@
 
 struct plm_cpu_pool;
 
-// workers >= 1, the caller included. PLM_ERR_NOMEM_HOST when memory or threads run out.
+// workers >= 1, the caller included. PLM_ERR_NOMEM_HOST; PLM_ERR_IO where there are no threads.
 int plm_cpu_pool_create(struct plm_host *host, uint32_t workers, struct plm_cpu_pool **ret);
 void plm_cpu_pool_destroy(struct plm_cpu_pool *pool); // may be NULL
 // Runs the list to its end. One caller at a time.

@@ -2,6 +2,7 @@
 #include "core/base/thread.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 bool plm_thread_start(pthread_t *ret, size_t stack_bytes, void *(*run)(void *), void *arg)
 {
@@ -19,4 +20,21 @@ bool plm_thread_start(pthread_t *ret, size_t stack_bytes, void *(*run)(void *), 
     }
     pthread_attr_destroy(&attr);
     return ok;
+}
+
+int plm_thread_fail(struct plm_error *err, const char *whose)
+{
+    struct rlimit limit;
+    const bool known = getrlimit(RLIMIT_NPROC, &limit) == 0;
+    if (!known || limit.rlim_cur == RLIM_INFINITY)
+        return plm_fail(
+            err, PLM_ERR_IO,
+            "the system gives no thread for %s: a limit of threads is reached (pids.max "
+            "of the control group, or kernel.threads-max)",
+            whose);
+    return plm_fail(
+        err, PLM_ERR_IO,
+        "the system gives no thread for %s: a limit of threads is reached (%llu processes "
+        "and threads of this user by ulimit -u, or pids.max of the control group)",
+        whose, (unsigned long long)limit.rlim_cur);
 }

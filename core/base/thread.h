@@ -8,7 +8,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "core/base/status.h"
+
 // stack_bytes: 0 for what the system gives. False: there is no such thread.
 bool plm_thread_start(pthread_t *ret, size_t stack_bytes, void *(*run)(void *), void *arg);
+// For whoever can not do without it: fills err with whose threads are missing ("the engine's
+// thread") and the limits that may be reached. Returns PLM_ERR_IO.
+int plm_thread_fail(struct plm_error *err, const char *whose);
 
 #endif

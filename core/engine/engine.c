@@ -204,10 +204,10 @@ static int start(plim_engine *engine, struct plm_error *err)
     plm_step_publish(engine);
     r = plm_monitor_start(engine);
     if (r != PLM_OK)
-        return plm_fail(err, r, "the monitor's thread did not start");
+        return plm_thread_fail(err, "the monitor of the device");
     if (!engine->manual) {
         if (!plm_thread_start(&engine->thread, 0, drive, engine))
-            return plm_fail(err, PLM_ERR_IO, "the engine's thread did not start");
+            return plm_thread_fail(err, "the engine");
         engine->has_thread = true;
     }
     return PLM_OK;

@@ -472,6 +472,12 @@ static void limit_connections(struct plm_server *srv, struct plm_http_config *co
         n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
 }
 
+static void say_no_thread(void)
+{
+    plm_log("the system gives no thread for the server itself: a limit of threads is reached "
+            "(ulimit -u, or pids.max of the control group)");
+}
+
 static bool start_io(struct loop *l)
 {
     struct plm_server *srv = &l->srv;
@@ -487,14 +493,19 @@ static bool start_io(struct loop *l)
     l->load_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     l->spare_fd = eventfd(0, EFD_CLOEXEC);
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    srv->workers = plm_workers_create(srv->flags.http_threads, JOBS_MAX);
-    srv->operators = plm_workers_create(OPERATOR_THREADS, OPERATOR_JOBS_MAX);
+    bool no_thread = false;
+    srv->workers = plm_workers_create(srv->flags.http_threads, JOBS_MAX, &no_thread);
+    srv->operators = plm_workers_create(OPERATOR_THREADS, OPERATOR_JOBS_MAX, &no_thread);
     struct plm_http_config config = {.epoll_fd = l->epoll_fd, .timeout_s = srv->flags.timeout_s};
     struct plm_http_handler handler;
     limit_connections(srv, &config);
     plm_routes_handler(srv, &handler);
     if (l->epoll_fd >= 0 && l->signal_fd >= 0 && l->load_fd >= 0)
         srv->http = plm_http_create(&config, &handler);
+    if (no_thread) {
+        say_no_thread();
+        return false;
+    }
     if (srv->http == NULL || srv->workers == NULL || srv->operators == NULL) {
         plm_log("no descriptors or memory for the server itself");
         return false;
@@ -514,7 +525,7 @@ static bool start_load(struct loop *l)
     opts->progress = plm_term_progress;
     l->loader_runs = pthread_create(&l->loader, NULL, load, l) == 0;
     if (!l->loader_runs)
-        plm_log("cannot start a thread");
+        say_no_thread();
     return l->loader_runs;
 }
 

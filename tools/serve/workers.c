@@ -70,7 +70,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-struct plm_workers *plm_workers_create(unsigned threads, size_t jobs_max)
+struct plm_workers *plm_workers_create(unsigned threads, size_t jobs_max, bool *ret_no_thread)
 {
     struct plm_workers *w = calloc(1, sizeof(*w) + threads * sizeof(w->threads[0]));
     if (w == NULL)
@@ -84,6 +84,7 @@ struct plm_workers *plm_workers_create(unsigned threads, size_t jobs_max)
         w->n_threads++;
     if (w->n_threads == threads)
         return w;
+    *ret_no_thread |= w->fd >= 0;
     plm_workers_destroy(w);
     return NULL;
 }

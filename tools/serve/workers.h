@@ -15,7 +15,8 @@ struct plm_job {
 struct plm_workers;
 
 // jobs_max: how many may wait.
-struct plm_workers *plm_workers_create(unsigned threads, size_t jobs_max);
+// NULL: no memory, no descriptor, or, where *ret_no_thread says so, no thread.
+struct plm_workers *plm_workers_create(unsigned threads, size_t jobs_max, bool *ret_no_thread);
 // Finishes what is queued and ends the threads; the finished list may still be read before.
 void plm_workers_destroy(struct plm_workers *workers);
 int plm_workers_fd(const struct plm_workers *workers); // readable: jobs have finished
