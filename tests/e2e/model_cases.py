@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import time
 
 import harness
@@ -470,6 +471,53 @@ def sixty_four_idle_streams_cost_little():
         print(f"      64 clients, 8 running: {each / 1024:.1f} KiB each")
         for s in streams:
             s.close()
+        leave_nothing(server)
+
+
+@case
+def sixty_four_streams_on_two_busy_cores_all_complete():
+    # Eight run at once, so that most wait for the whole time, and each is let wait for as long as it takes.
+    tokens = 80 if REAL else 200
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        with start("-t", "2", "--queue-max", "64") as server:
+            begin = time.monotonic()
+            waits = []
+
+            def stream(i):
+                s = server.stream("/v1/completions", {"prompt": f"Story {i}: once upon a time", "max_tokens": tokens,
+                                                      "ignore_eos": True, "stream": True,
+                                                      "stream_options": {"include_usage": True}}, timeout=600)
+                same(s.head(), 200)
+                waits.append(time.monotonic() - begin)
+                events = list(s.events())
+                s.close()
+                return events[-1], events[-2]["usage"]["completion_tokens"]
+            same(parallel(stream, range(64)), [("[DONE]", tokens)] * 64)
+            print(f"      64 of 64 streams of {tokens} tokens complete beside two busy processes in "
+                  f"{time.monotonic() - begin:.0f} s; the last was admitted after {max(waits):.0f} s")
+            leave_nothing(server)
+            memory = server.memory()
+            same(memory["counters"]["refused_now"] + memory["counters"]["refused_queue"], 0)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@case
+def a_short_request_does_not_wait_for_all_choices_of_another():
+    with start() as server:
+        s = server.stream("/v1/completions", {"prompt": "Once", "n": 8, "max_tokens": 900, "ignore_eos": True,
+                                              "stream": True})
+        same(s.head(), 200)
+        wait_until(lambda: server.memory()["requests"]["running"] == 8, "all sequences run", 60)
+        for i in range(3):
+            status, answer = complete(server, f"Two words {i}", max_tokens=2)
+            same((status, answer["usage"]["completion_tokens"] <= 2), (200, True))
+        requests = server.memory()["requests"]
+        check(requests["running"] + requests["waiting"] == 8, f"the choices are over: {requests}")
+        s.close()
         leave_nothing(server)
 
 
