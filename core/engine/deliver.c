@@ -39,19 +39,24 @@ static bool find_stop(const struct plim_request *request, const struct plm_buf *
     return true;
 }
 
-// Bytes at the end that are the beginning of a stop string and so must wait.
-static size_t tail_to_hold(const struct plim_request *request, const struct plm_buf *held)
+// Bytes at the end that are the beginning of a stop string and so must wait, after the text from
+// `from` on is new. Each new byte takes about one step per stop string, whatever they look like.
+static size_t tail_to_hold(struct plm_choice *choice, const struct plm_buf *held, size_t from)
 {
+    const struct plim_request *request = choice->request;
+    const uint16_t *borders = request->borders;
     size_t longest = 0;
     for (uint32_t i = 0; i < request->n_stops; i++) {
-        const struct plm_slice *stop = &request->stops[i];
-        size_t n = stop->len - 1 < held->len ? stop->len - 1 : held->len;
-        for (; n > longest; n--) {
-            if (memcmp(held->data + held->len - n, stop->ptr, n) == 0) {
-                longest = n;
-                break;
-            }
+        const struct plm_slice stop = request->stops[i];
+        uint16_t n = choice->begun[i];
+        for (size_t at = from; at < held->len; at++) {
+            while (n > 0 && stop.ptr[n] != held->data[at])
+                n = borders[n - 1];
+            n = (uint16_t)(n + (stop.ptr[n] == held->data[at]));
         }
+        choice->begun[i] = n; // below stop.len: none is whole
+        longest = n > longest ? n : longest;
+        borders += stop.len;
     }
     return longest;
 }
@@ -121,7 +126,7 @@ static bool send_token(struct plim_engine *engine, struct plm_choice *choice,
         *ret_stopped = find_stop(request, text, before, &at);
         if (*ret_stopped)
             text->len = at; // all of it goes out with FINISH
-        send = *ret_stopped ? 0 : text->len - tail_to_hold(request, text);
+        send = *ret_stopped ? 0 : text->len - tail_to_hold(choice, text, before);
     }
     if (!plm_events_token(request, choice->index, (struct plm_slice){text->data, send}, out))
         return false;

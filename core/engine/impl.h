@@ -33,7 +33,8 @@ struct plm_choice {
     uint32_t goal;        // as a suspect: tokens whose computing clears it
     bool live;            // no FINISH yet
     struct plm_detok detok;
-    struct plm_buf held; // text that may be the start of a stop string
+    struct plm_buf held;           // text that may be the start of a stop string
+    uint16_t begun[PLIM_STOP_MAX]; // bytes of each stop string that the text ends with
 };
 
 // Events from the engine to one reader. The writer appends records to `in`; the reader takes the
@@ -72,6 +73,7 @@ struct plim_request {
     struct plm_sample_params params;
     struct plm_sample_bias *bias;
     struct plm_slice *stops;
+    uint16_t *borders; // of each byte of the stop strings, in their order (request.c)
     uint32_t n_stops;
     uint32_t min_tokens;
     bool ignore_eos;

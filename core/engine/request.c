@@ -228,7 +228,7 @@ static void host_needs(const plim_request_opts *o, uint32_t n_eog, struct plm_ad
                      o->n_logit_bias * sizeof(struct plm_sample_bias) + 5 * PLM_HOST_HEAD_BYTES +
                      2 * plm_events_bytes(0, 0) + 2;
     for (size_t i = 0; i < o->n_stop; i++)
-        bytes += o->stop[i].len;
+        bytes += o->stop[i].len * (1 + sizeof(uint16_t));
     if (o->n_stop_tokens > 0)
         bytes += (o->n_stop_tokens + n_eog) * sizeof(int32_t) + PLM_HOST_HEAD_BYTES;
     ret->host_bytes = (int64_t)bytes + caller_bytes(o->host_answer_bytes);
@@ -279,24 +279,52 @@ static bool copy_stop_tokens(struct plim_request *request, const plim_request_op
     return true;
 }
 
+// For each byte of a stop string, how many bytes before its end (that one included) are the
+// string's own beginning as well: where a match goes on after a byte that does not fit.
+static void find_borders(struct plm_slice stop, uint16_t *borders)
+{
+    uint16_t n = 0;
+    borders[0] = 0;
+    for (size_t i = 1; i < stop.len; i++) {
+        while (n > 0 && stop.ptr[n] != stop.ptr[i])
+            n = borders[n - 1];
+        n = (uint16_t)(n + (stop.ptr[n] == stop.ptr[i]));
+        borders[i] = n;
+    }
+}
+
+static bool copy_stops(struct plim_request *request, const plim_request_opts *o)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < o->n_stop; i++)
+        total += o->stop[i].len;
+    if (total == 0)
+        return true;
+    // The strings' slices, their borders, and their bytes.
+    request->stops =
+        plm_calloc(request->engine->core->host, PLM_HOST_REQUEST, 1,
+                   o->n_stop * sizeof(*request->stops) + total * (1 + sizeof(*request->borders)));
+    if (request->stops == NULL)
+        return false;
+    request->borders = (uint16_t *)(request->stops + o->n_stop);
+    char *at = (char *)(request->borders + total);
+    uint16_t *borders = request->borders;
+    for (size_t i = 0; i < o->n_stop; i++) {
+        memcpy(at, o->stop[i].ptr, o->stop[i].len);
+        request->stops[i] = (struct plm_slice){at, o->stop[i].len};
+        find_borders(request->stops[i], borders);
+        at += o->stop[i].len;
+        borders += o->stop[i].len;
+    }
+    request->n_stops = (uint32_t)o->n_stop;
+    return true;
+}
+
 static bool copy_lists(struct plim_request *request, const plim_request_opts *o)
 {
     struct plm_host *host = request->engine->core->host;
-    size_t bytes = o->n_stop * sizeof(struct plm_slice);
-    for (size_t i = 0; i < o->n_stop; i++)
-        bytes += o->stop[i].len;
-    if (o->n_stop > 0) {
-        request->stops = plm_calloc(host, PLM_HOST_REQUEST, 1, bytes);
-        if (request->stops == NULL)
-            return false;
-        char *at = (char *)(request->stops + o->n_stop);
-        for (size_t i = 0; i < o->n_stop; i++) {
-            memcpy(at, o->stop[i].ptr, o->stop[i].len);
-            request->stops[i] = (struct plm_slice){at, o->stop[i].len};
-            at += o->stop[i].len;
-        }
-        request->n_stops = (uint32_t)o->n_stop;
-    }
+    if (!copy_stops(request, o))
+        return false;
     if (o->n_logit_bias > 0) {
         request->bias = plm_calloc(host, PLM_HOST_REQUEST, o->n_logit_bias, sizeof(*request->bias));
         if (request->bias == NULL)
