@@ -6,6 +6,8 @@ api.py cut HEADER N OUT      the header of an older program: each struct that a 
                              last N fields (two stay)
 api.py calls HEADER OUT      C for null_calls.c: every function with NULL in every place of a pointer
 api.py metrics HEADER OUT    C for test_api.c: the names of the fields of plim_metrics, in order
+api.py layout HEADER FILE    whether the structs and enums begin as FILE says that released ones did
+api.py release HEADER FILE   writes that file: what is in it can never change
 """
 import pathlib
 import re
@@ -68,6 +70,8 @@ def value(params, i):
                 return COUNTS[other.replace("const ", "")]
             if other.endswith("*ids"):
                 return "64"
+    if typed not in BY_TYPE and name not in VALUES:
+        sys.exit(f"api.py: no value in VALUES for {typed}: what may a caller give there?")
     return BY_TYPE.get(typed) or VALUES[name]
 
 
@@ -111,12 +115,40 @@ def metrics(text):
     return "".join(f'    "{name}",\n' for name in names if name != "struct_size")
 
 
+def layout(text):
+    """A line for each field of a struct and each value of an enum: what a built program relies on."""
+    blank = COMMENT.sub(" ", text)
+    lines = []
+    for kind, name, body in re.findall(r"(?:typedef )?(struct|enum) (\w+) \{([^{}]*)\}", blank):
+        parts = body.split(";" if kind == "struct" else ",")
+        lines += [f"{kind} {name}: {' '.join(part.split())}" for part in parts if part.strip()]
+    return lines
+
+
+def check_layout(text, file):
+    now = layout(text)
+    then = pathlib.Path(file).read_text(encoding="utf-8").splitlines()[1:]
+    wrong = []
+    for owner in dict.fromkeys(line.partition(":")[0] for line in then):
+        was, is_now = ([line for line in lines if line.startswith(owner + ":")] for lines in (then, now))
+        wrong += [f"{old!r} is now {new!r}" for old, new in zip(was, is_now + ["gone"] * len(was)) if old != new]
+    print("\n".join(wrong) or f"{len(then)} fields and values are where they were, {len(now)} there are")
+    return 1 if wrong or not then else 0
+
+
 def main():
     what, header, *rest = sys.argv[1:]
     text = pathlib.Path(header).read_text(encoding="utf-8")
+    if what == "layout":
+        return check_layout(text, rest[0])
+    if what == "release":
+        head = "# The public structs and enums as released: they may grow at their ends alone (api.py)."
+        pathlib.Path(rest[0]).write_text("\n".join([head, *layout(text)]) + "\n", encoding="utf-8")
+        return 0
     made = cut(text, int(rest[0])) if what == "cut" else {"calls": calls, "metrics": metrics}[what](text)
     pathlib.Path(rest[-1]).write_text(made, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
