@@ -181,6 +181,17 @@ def functions(name, lines, breaches):
             begin = None
 
 
+def packages(root, breaches):
+    """The README's commands name every package that the scripts install for a build and its tests."""
+    script = (root / "tools/lib/common.sh").read_text(encoding="utf-8")
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    told = {word for line in re.findall(r"^apt-get install ([^#\n]*)", readme, re.M) for word in line.split()}
+    for name in ("build_packages", "test_packages"):
+        listed = re.search(rf"^{name}=\(([^)]*)\)", script, re.M).group(1).split()
+        breaches.extend(f"README.md: no command installs {p} of {name} in tools/lib/common.sh"
+                        for p in listed if p not in told)
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     breaches = []
@@ -208,6 +219,7 @@ def main():
         locales(name, text, breaches)
         fused(name, text, breaches)
         kernels(name, text, breaches)
+    packages(root, breaches)
     print("\n".join(breaches) or f"{len(files)} files keep the rules")
     return 1 if breaches or not files else 0
 

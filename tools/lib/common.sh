@@ -32,9 +32,12 @@ need_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# What a build of library, tools and tests needs.
+# What a build of library and tools needs.
 build_packages=(gcc libc6-dev meson ninja-build pkg-config ca-certificates
     libjson-c-dev libpcre2-dev libutf8proc-dev libxxhash-dev)
+
+# What a build with tests needs beside them, and the tests themselves.
+test_packages=(check g++ python3 valgrind locales)
 
 # What -Dbackends=cpu,vulkan needs beside them, and what its tests do: a loader, a driver for the CPU,
 # the layers that check calls, and the validator of shaders.
