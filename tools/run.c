@@ -136,13 +136,24 @@ static void print_commands(void)
           "/regen   answer the last question anew\n"
           "/help    this\n"
           "/exit    end, as Ctrl-D does\n"
+          "When the context is full, the oldest turns are dropped.\n"
           "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.\n",
           stderr);
 }
 
 enum command { COMMAND_NONE, COMMAND_DONE, COMMAND_EXIT, COMMAND_REGEN };
 
-// A question that begins with a slash may be a command. Other slashes are questions.
+// A slash and a word of nothing but letters, and maybe more words: meant as a command. What has
+// other characters in its first word, like a path, is a question.
+static bool looks_like_command(const char *text)
+{
+    size_t n = 0;
+    while ((text[1 + n] >= 'a' && text[1 + n] <= 'z') || (text[1 + n] >= 'A' && text[1 + n] <= 'Z'))
+        n++;
+    return text[0] == '/' && n > 0 && (text[1 + n] == '\0' || text[1 + n] == ' ');
+}
+
+// Acts on a question that is a command; a misspelt one is not sent to the model.
 static enum command command(struct plm_run *run, const char *text)
 {
     if (strcmp(text, "/exit") == 0 || strcmp(text, "/quit") == 0 || strcmp(text, "/bye") == 0)
@@ -157,8 +168,13 @@ static enum command command(struct plm_run *run, const char *text)
         print_commands();
         return COMMAND_DONE;
     }
-    if (strcmp(text, "/regen") != 0)
-        return COMMAND_NONE;
+    if (strcmp(text, "/regen") != 0) {
+        if (!looks_like_command(text))
+            return COMMAND_NONE;
+        fprintf(stderr, "[no command %.*s; /help lists them; begin with a space to send it]\n",
+                (int)strcspn(text, " "), text);
+        return COMMAND_DONE;
+    }
     if (run->chat == NULL || plm_run_chat_length(run->chat) < 2) {
         fprintf(stderr, "[there is no answer yet]\n");
         return COMMAND_DONE;

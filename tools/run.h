@@ -46,8 +46,11 @@ void plm_run_chat_drop_last(struct plm_run_chat *chat);
 void plm_run_chat_reset(struct plm_run_chat *chat);
 // Messages beside the system prompt.
 size_t plm_run_chat_length(const struct plm_run_chat *chat);
-// Valid until the next change.
-const char *plm_run_chat_json(struct plm_run_chat *chat, size_t *ret_len);
+// Forgets the n oldest messages behind the system prompt.
+void plm_run_chat_drop_oldest(struct plm_run_chat *chat, size_t n);
+// The body without the n_left_out oldest messages, which stay in the conversation. Valid until the
+// next call. NULL: out of memory.
+const char *plm_run_chat_json(struct plm_run_chat *chat, size_t n_left_out, size_t *ret_len);
 
 // ---- answers (run_answer.c) ----
 

@@ -9,6 +9,9 @@
 // How long a Ctrl-C may go unnoticed while no token comes.
 #define LOOK_MS 50
 
+// The oldest turns of a chat go until an answer of a quarter of the context fits.
+#define ROOM_PART 4
+
 struct answer {
     char *text; // what came so far; NULL when nothing has to be kept
     size_t len, cap;
@@ -69,12 +72,8 @@ static void fill(const struct plm_run *run, const char *prompt, size_t prompt_le
 {
     const struct plm_run_flags *flags = run->flags;
     plim_request_opts_init(ask);
-    if (run->chat != NULL) {
-        ask->chat_json = plm_run_chat_json(run->chat, &ask->chat_json_len);
-    } else {
-        ask->prompt = prompt;
-        ask->prompt_len = prompt_len;
-    }
+    ask->prompt = prompt; // a chat is put in its place at the submit
+    ask->prompt_len = prompt_len;
     ask->max_tokens = flags->predict < 0 ? 0 : (uint32_t)flags->predict;
     ask->ignore_eos = flags->ignore_eos;
     ask->temperature = (float)flags->temperature;
@@ -142,8 +141,8 @@ static void print_refusal(const struct plm_run *run, int status, const plim_erro
 {
     fprintf(stderr, "plimsoll run: %s\n",
             err->message[0] != '\0' ? err->message : plim_strstatus(status));
-    if (run->chatting && status == PLIM_ERR_CONTEXT && plm_run_chat_length(run->chat) > 0)
-        fprintf(stderr, "[the conversation is too long for the context; /reset begins anew]\n");
+    if (run->chatting && status == PLIM_ERR_CONTEXT)
+        fprintf(stderr, "[this question alone is too long for the context]\n");
 }
 
 static enum plm_answer conclude(struct plm_run *run, int status, const struct answer *answer,
@@ -169,6 +168,53 @@ static enum plm_answer conclude(struct plm_run *run, int status, const struct an
     return answer->cancelled ? PLM_ANSWER_STOPPED : PLM_ANSWER_DONE;
 }
 
+static int submit_without(struct plm_run *run, plim_request_opts *ask, size_t n_left_out,
+                          plim_request **ret, plim_error *err)
+{
+    if (run->chat != NULL) {
+        ask->prompt = NULL;
+        ask->prompt_len = 0;
+        ask->chat_json = plm_run_chat_json(run->chat, n_left_out, &ask->chat_json_len);
+        if (ask->chat_json == NULL)
+            return PLIM_ERR_NOMEM_HOST;
+    }
+    return plim_request_submit(run->engine, ask, ret, err);
+}
+
+// A chat that became longer than the context goes on without its oldest turns, each a question and
+// its answer. They are forgotten only where that helps: a question that is too long by itself is
+// refused, and the conversation stays as it was.
+static int submit(struct plm_run *run, plim_request_opts *ask, plim_request **ret, plim_error *err)
+{
+    int r = submit_without(run, ask, 0, ret, err);
+    if (r != PLIM_ERR_CONTEXT || run->chat == NULL || !run->chatting)
+        return r;
+    const uint32_t max_tokens = ask->max_tokens;
+    const size_t n_before = plm_run_chat_length(run->chat) - 1; // without the question
+    size_t n_left_out = 0;
+    // Without -n an answer may take what is left, be it one token: make room for a real one.
+    if (max_tokens == 0 && err->n_ctx >= ROOM_PART)
+        ask->max_tokens = (uint32_t)(err->n_ctx / ROOM_PART);
+    while (r == PLIM_ERR_CONTEXT && n_left_out + 2 <= n_before) {
+        n_left_out += 2;
+        *err = (plim_error)PLIM_INIT(plim_error);
+        r = submit_without(run, ask, n_left_out, ret, err);
+    }
+    if (r == PLIM_ERR_CONTEXT && ask->max_tokens != max_tokens && n_left_out > 0) {
+        ask->max_tokens = max_tokens;
+        r = submit_without(run, ask, n_left_out, ret, err);
+    }
+    if (r != PLIM_OK || n_left_out == 0)
+        return r;
+    plm_run_chat_drop_oldest(run->chat, n_left_out);
+    if (n_left_out == 2)
+        fprintf(stderr, "[the oldest turn is dropped: the context is full]\n");
+    else
+        fprintf(stderr, "[the oldest %zu turns are dropped: the context is full]\n",
+                n_left_out / 2);
+    return r;
+}
+
 enum plm_answer plm_run_answer(struct plm_run *run, const char *prompt, size_t prompt_len)
 {
     plim_text stop[PLIM_STOP_MAX];
@@ -177,7 +223,7 @@ enum plm_answer plm_run_answer(struct plm_run *run, const char *prompt, size_t p
     plm_run_interrupted = 0;
     plim_error err = PLIM_INIT(plim_error);
     plim_request *request;
-    int r = plim_request_submit(run->engine, &ask, &request, &err);
+    int r = submit(run, &ask, &request, &err);
     if (r != PLIM_OK) {
         if (run->chat != NULL)
             plm_run_chat_drop_last(run->chat);

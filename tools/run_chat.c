@@ -10,7 +10,7 @@
 
 struct plm_run_chat {
     json_object *body;
-    json_object *messages; // owned by body
+    json_object *messages; // all of them; body gets those that are sent
     size_t n_fixed;        // the system prompt
 };
 
@@ -78,7 +78,6 @@ struct plm_run_chat *plm_run_chat_create(const char *system, const char *templat
     chat->body = json_object_new_object();
     chat->messages = json_object_new_array();
     bool ok = chat->body != NULL && chat->messages != NULL &&
-              json_object_object_add(chat->body, "messages", chat->messages) == 0 &&
               json_object_object_add(chat->body, "add_generation_prompt",
                                      json_object_new_boolean(true)) == 0;
     ok = ok && (template_kwargs == NULL || add_kwargs(chat, template_kwargs));
@@ -97,6 +96,7 @@ void plm_run_chat_destroy(struct plm_run_chat *chat)
     if (chat == NULL)
         return;
     json_object_put(chat->body);
+    json_object_put(chat->messages);
     free(chat);
 }
 
@@ -118,8 +118,28 @@ void plm_run_chat_reset(struct plm_run_chat *chat)
     json_object_array_del_idx(chat->messages, chat->n_fixed, n - chat->n_fixed);
 }
 
-const char *plm_run_chat_json(struct plm_run_chat *chat, size_t *ret_len)
+void plm_run_chat_drop_oldest(struct plm_run_chat *chat, size_t n)
 {
+    json_object_array_del_idx(chat->messages, chat->n_fixed, n);
+}
+
+const char *plm_run_chat_json(struct plm_run_chat *chat, size_t n_left_out, size_t *ret_len)
+{
+    json_object *sent = json_object_new_array();
+    size_t n = json_object_array_length(chat->messages);
+    bool ok = sent != NULL;
+    for (size_t i = 0; i < n && ok; i++) {
+        if (i >= chat->n_fixed && i < chat->n_fixed + n_left_out)
+            continue;
+        json_object *message = json_object_get(json_object_array_get_idx(chat->messages, i));
+        ok = json_object_array_add(sent, message) == 0;
+        if (!ok)
+            json_object_put(message);
+    }
+    if (!ok || json_object_object_add(chat->body, "messages", sent) != 0) {
+        json_object_put(sent);
+        return NULL;
+    }
     return json_object_to_json_string_length(
         chat->body, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, ret_len);
 }

@@ -105,6 +105,19 @@ def commands():
 
 
 @case
+def an_unknown_command_is_named_and_not_sent():
+    with chat() as t:
+        ready(t)
+        t.line("/rest")
+        t.expect(r"\r\n\[no command /rest; /help lists them; begin with a space to send it\]\r\n> ")
+        t.line("/exti now")
+        t.expect(r"\r\n\[no command /exti; [^\r]*\r\n> ")
+        for question in (" /rest", "/usr/bin", "/etc2 what is it", "/"):
+            t.line(question)
+            t.expect(r"\r\nabcde\r\n> ")
+
+
+@case
 def a_line_that_ends_in_a_backslash_goes_on():
     with chat() as t:
         ready(t)
@@ -136,15 +149,47 @@ def a_refusal_is_told_and_the_chat_goes_on():
 
 
 @case
-def a_conversation_beyond_the_context_says_what_to_do():
+def a_full_context_drops_the_oldest_turns_and_says_so():
+    # "@all" makes the pretended engine count the texts of all messages, a byte a token.
+    with chat("-c", "100", "-n", "6", "-sys", "@all system") as t:
+        ready(t)
+        for turn in range(3):  # 20 bytes and an answer of 5 each
+            t.line(f"turn {turn} " + "x" * 13)
+            t.expect(r"x\r\nabcde\r\n> ")
+        # 11 + 75 + 30 + 6 > 100: one turn goes; then 11 + 50 + 35 + 35 + 6: both others.
+        t.line("y" * 30)
+        t.expect(r"y\r\n\[the oldest turn is dropped: the context is full\]\r\nabcde\r\n> ")
+        t.line("z" * 35)
+        t.expect(r"z\r\n\[the oldest 2 turns are dropped: the context is full\]\r\nabcde\r\n> ")
+        # What is too long alone is refused, and costs no turn.
+        t.line("w" * 90)
+        t.expect(r"the request is longer\r\n\[this question alone is too long for the context\]\r\n> ")
+        t.line("v")
+        t.expect(r"v\r\nabcde\r\n> ")
+        t.line("/regen")
+        t.expect(r"/regen\r\nabcde\r\n> ")
+
+
+@case
+def where_turns_are_dropped_there_is_room_for_an_answer():
+    # Without -n one token of room would do; a quarter of the context is made.
+    with chat("-c", "100", "-sys", "@all s") as t:
+        ready(t)
+        for length in (10, 30, 30):
+            t.line("x" * length)
+            t.expect(r"x\r\nabcde\r\n> ")
+        t.line("y" * 15)  # 6 + 15 + 35 + 35 + 15 > 100; 6 + 35 + 35 + 15 + 25, too
+        t.expect(r"y\r\n\[the oldest 2 turns are dropped: the context is full\]\r\nabcde\r\n> ")
+
+
+@case
+def a_question_too_long_by_itself_says_so():
     with chat("-c", "100", "-n", "50") as t:
         ready(t)
         t.line("x" * 90)
-        t.expect("the request is longer")
+        t.expect(r"the request is longer\r\n\[this question alone")
         t.line("short")
         t.expect(r"abcde\r\n> ")
-        t.line("x" * 90)
-        t.expect("/reset begins anew")
 
 
 @case

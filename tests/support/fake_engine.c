@@ -564,7 +564,20 @@ int plim_token_bytes(const plim_engine *e, int32_t id, char *out, size_t cap, si
     return PLIM_OK;
 }
 
-// The content of the last message, as the whole prompt.
+// The texts of all messages, one after the other.
+static void join(struct json_object *list, char *out, size_t cap)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < json_object_array_length(list) && used < cap; i++) {
+        struct json_object *content = NULL;
+        json_object_object_get_ex(json_object_array_get_idx(list, i), "content", &content);
+        int n = snprintf(out + used, cap - used, "%s", json_object_get_string(content));
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+// The content of the last message, as the whole prompt; where the first one begins with "@all",
+// those of all messages.
 int plim_chat_render(const plim_engine *e, const char *chat_json, size_t len, char *out, size_t cap,
                      size_t *need, plim_error *err)
 {
@@ -578,8 +591,12 @@ int plim_chat_render(const plim_engine *e, const char *chat_json, size_t len, ch
             json_object_array_get_idx(list, json_object_array_length(list) - 1);
         if (json_object_is_type(last, json_type_object) &&
             json_object_object_get_ex(last, "content", &content) &&
-            json_object_is_type(content, json_type_string))
-            status = give(json_object_get_string(content), out, cap, need);
+            json_object_is_type(content, json_type_string)) {
+            char all[4096] = "";
+            join(list, all, sizeof(all));
+            const bool joined = strncmp(all, "@all", 4) == 0;
+            status = give(joined ? all : json_object_get_string(content), out, cap, need);
+        }
     }
     if (status == PLIM_ERR_INVALID) {
         fail(err, status, "messages[0].content must be a string");
