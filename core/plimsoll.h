@@ -307,6 +307,13 @@ typedef struct plim_model_info {
     bool adds_bos;
     int32_t bos; /* -1: none */
     int32_t eos;
+    /* What the file's author advises for sampling (general.sampling.*), as it stands there; NaN,
+     * and for top_k -1, where he says nothing. Requests do not take it by themselves. */
+    float temperature;
+    float top_p;
+    float min_p;
+    float repeat_penalty;
+    int32_t top_k;
 } plim_model_info;
 
 /* The same for the life of the engine. OK or INVALID. */

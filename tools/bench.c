@@ -371,20 +371,24 @@ int plim_cmd_bench(int argc, char **argv)
                           .depth = 1,
                           .repetitions = 5,
                           .gb_per_s = READ_GB_PER_S};
+    const char *file = NULL;
     plm_engine_flags_init(&engine_flags);
     engine_flags.opts.prefix_cache = 0;
     engine_flags.opts.queue_max = USERS_MAX;
     const struct plm_opt_group groups[] = {{"what to measure", table, &flags},
-                                           plm_engine_flags_group(&engine_flags)};
+                                           plm_engine_flags_group(&engine_flags),
+                                           plm_noted_flags_group()};
     const struct plm_opt_command cmd = {
         .name = "bench",
+        .operands = "[FILE]",
+        .max_operands = 1,
         .summary = "Measures reading prompts, decoding alone, for several users, and mixed loads.\n"
                    "-c and -np are what the cases need unless given; the prefix cache is off.\n"
                    "With --explain counts what a decode step asks of a device, and runs nothing.",
         .groups = groups,
-        .n_groups = 2,
+        .n_groups = 3,
     };
-    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, NULL, NULL);
+    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, &file, NULL);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
     struct plm_bench_case cases[CASES_MAX] = {0};
@@ -396,7 +400,8 @@ int plim_cmd_bench(int argc, char **argv)
         fprintf(stderr, "plimsoll bench: nothing to measure: -p and -n are both 0\n");
         return status;
     }
-    if (!plm_engine_flags_apply(&engine_flags, "bench"))
+    if (!plm_engine_flags_operand(&engine_flags, "bench", file) ||
+        !plm_engine_flags_apply(&engine_flags, "bench"))
         return status;
     plm_term_attach(&engine_flags.opts, engine_flags.verbose);
     status = flags.explain ? explain(&engine_flags.opts, &flags)

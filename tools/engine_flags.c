@@ -100,6 +100,32 @@ static const struct plm_opt engine_table[] = {
     PLM_OPT_END,
 };
 
+// Flags of llama-server's command lines that ask for what is so, or is decided, in any case.
+static const struct plm_opt noted_table[] = {
+    PLM_OPT_NOTE("-ngl, --gpu-layers, --n-gpu-layers", "N",
+                 "--device says where a model runs, and all of it runs there"),
+    PLM_OPT_NOTE("-fa, --flash-attn", "[on|off|auto]", "attention never makes a full matrix"),
+    PLM_OPT_NOTE("--jinja, --no-jinja", NULL, "chat templates are always rendered as they stand"),
+    PLM_OPT_NOTE("--mlock", NULL, "weights are read into memory of the plan at the start"),
+    PLM_OPT_NOTE("--mmap, --no-mmap", NULL, "weights are never mapped from the file"),
+    PLM_OPT_NOTE("-ub, --ubatch-size", "N", "a step is one piece; -b says its tokens"),
+    PLM_OPT_NOTE("-cb, --cont-batching, -nocb, --no-cont-batching", NULL,
+                 "requests always join and leave between steps"),
+    PLM_OPT_NOTE("--no-warmup, --warmup", NULL, "the start always runs the worst steps"),
+    PLM_OPT_NOTE("-tb, --threads-batch", "N", "-t holds for prompts, too"),
+    PLM_OPT_NOTE("-sm, --split-mode", "HOW", "a model runs on one device"),
+    PLM_OPT_NOTE("-mg, --main-gpu", "N", "--device chooses the card"),
+    PLM_OPT_NOTE("-fit, --fit", "[on|off]", "the plan always fits what is there"),
+    PLM_OPT_NOTE("--metrics, --no-slots, --no-webui, --no-ui", NULL,
+                 "/metrics is always there; slots and pages are not"),
+    PLM_OPT_NOTE("--cache-reuse, --cache-ram", "N",
+                 "the prefix cache keeps whole blocks in what the plan gives"),
+    PLM_OPT_NOTE("--log-colors", "[on|off|auto]", "logs have no colours"),
+    PLM_OPT_NOTE("--log-disable, --log-timestamps, --log-prefix", NULL,
+                 "-v says how much is logged"),
+    PLM_OPT_END,
+};
+
 void plm_engine_flags_init(struct plm_engine_flags *flags)
 {
     memset(flags, 0, sizeof(*flags));
@@ -113,13 +139,32 @@ struct plm_opt_group plm_engine_flags_group(struct plm_engine_flags *flags)
     return (struct plm_opt_group){PLM_ENGINE_FLAGS_TITLE, engine_table, flags};
 }
 
+struct plm_opt_group plm_noted_flags_group(void)
+{
+    return (struct plm_opt_group){PLM_NOTED_FLAGS_TITLE, noted_table, NULL};
+}
+
+bool plm_engine_flags_operand(struct plm_engine_flags *flags, const char *command, const char *file)
+{
+    if (file == NULL)
+        return true;
+    if (flags->opts.model_path != NULL) {
+        plm_term_say("plimsoll %s: unexpected argument \"%s\" beside -m %s", command, file,
+                     flags->opts.model_path);
+        return false;
+    }
+    flags->opts.model_path = file;
+    return true;
+}
+
 // Templates are a few KiB; the largest known one is 21 KiB.
 #define TEMPLATE_MAX_BYTES (1024 * 1024)
 
 bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
 {
     if (flags->opts.model_path == NULL || flags->opts.model_path[0] == '\0') {
-        plm_term_say("plimsoll %s: no model; name one with -m FILE", command);
+        plm_term_say("plimsoll %s: no model; name its file, as in plimsoll %s FILE", command,
+                     command);
         return false;
     }
     if (flags->chat_template_file != NULL) {

@@ -120,6 +120,11 @@ void plm_man_end(void)
     puts(".SH MODEL AND MEMORY\nOptions of every command that starts an engine. BYTES take KiB, "
          "MiB, GiB and TiB.");
     plm_opts_print_man_group(&group);
+    group = plm_noted_flags_group();
+    puts(".SH OPTIONS OF OTHER SERVERS\nFlags of other servers' command lines that have no effect "
+         "here: "
+         "they are taken, and what is\nsaid below is said.");
+    plm_opts_print_man_group(&group);
 #ifdef PLM_SERVER
     print_endpoints();
 #endif

@@ -76,7 +76,7 @@ static bool find(struct use *use, const char *name, size_t len)
         for (const struct plm_opt *opt = group->opts; opt->names != NULL; opt++) {
             if (has_name(opt, name, len, &use->negated)) {
                 use->opt = opt;
-                use->target = (char *)group->base + opt->offset;
+                use->target = group->base != NULL ? (char *)group->base + opt->offset : NULL;
                 return true;
             }
         }
@@ -216,18 +216,27 @@ static enum plm_opts_result set_bytes(const struct use *use, const char *value)
     return PLM_OPTS_OK;
 }
 
-static enum plm_opts_result set_onoff(const struct use *use, const char *value)
+// 1, 0, or -1 where the word is neither.
+static int onoff_of(const char *value)
 {
     static const char *const yes[] = {"on", "true", "1", "enabled"};
     static const char *const no[] = {"off", "false", "0", "disabled"};
-    for (uint32_t i = 0; i < 4; i++) {
-        bool is_yes = strcmp(value, yes[i]) == 0;
-        if (is_yes || strcmp(value, no[i]) == 0) {
-            memcpy(use->target, &(uint32_t){is_yes}, sizeof(uint32_t));
-            return PLM_OPTS_OK;
-        }
+    for (size_t i = 0; i < 4; i++) {
+        if (strcmp(value, yes[i]) == 0)
+            return 1;
+        if (strcmp(value, no[i]) == 0)
+            return 0;
     }
-    return wrong(use, "\"%s\" is neither on nor off", value);
+    return -1;
+}
+
+static enum plm_opts_result set_onoff(const struct use *use, const char *value)
+{
+    const int on = onoff_of(value);
+    if (on < 0)
+        return wrong(use, "\"%s\" is neither on nor off", value);
+    memcpy(use->target, &(uint32_t){(uint32_t)on}, sizeof(uint32_t));
+    return PLM_OPTS_OK;
 }
 
 static enum plm_opts_result set_choice(const struct use *use, const char *value)
@@ -272,9 +281,29 @@ static enum plm_opts_result set(const struct use *use, const char *value)
     case PLM_OPT_CHOICE: return set_choice(use, value);
     case PLM_OPT_LIST: return set_list(use, value);
     case PLM_OPT_STRING: memcpy(use->target, &value, sizeof(value)); return PLM_OPTS_OK;
-    case PLM_OPT_FLAG: break;
+    case PLM_OPT_FLAG:
+    case PLM_OPT_NOTED: break;
     }
     return wrong(use, "takes no value");
+}
+
+// An option of other servers: its value is stepped over, and why nothing depends on it is said.
+static enum plm_opts_result note(const struct use *use, bool has_value, int argc, char **argv,
+                                 int *i)
+{
+    const char *arg = use->opt->arg;
+    if (arg == NULL && has_value)
+        return wrong(use, "takes no value");
+    if (arg != NULL && !has_value) {
+        const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+        const bool optional = arg[0] == '[';
+        if (next == NULL && !optional)
+            return wrong(use, "needs a value (%s)", arg);
+        *i += !optional || (next != NULL && (strcmp(next, "auto") == 0 || onoff_of(next) >= 0));
+    }
+    fprintf(stderr, "plimsoll %s: %.*s has no effect: %s\n", use->cmd->name, use->spelled_len,
+            use->spelled, use->opt->help);
+    return PLM_OPTS_OK;
 }
 
 static enum plm_opts_result parse_option(struct use *use, int argc, char **argv, int *i)
@@ -286,6 +315,8 @@ static enum plm_opts_result parse_option(struct use *use, int argc, char **argv,
     use->spelled_len = (int)len;
     if (!find(use, arg, len))
         return unknown(use, arg, len);
+    if (use->opt->type == PLM_OPT_NOTED)
+        return note(use, eq != NULL, argc, argv, i);
     if (use->opt->type == PLM_OPT_FLAG || use->negated) {
         if (eq != NULL)
             return wrong(use, "takes no value");

@@ -27,6 +27,10 @@ enum plm_opt_type {
     PLM_OPT_STRING, // const char *, points into argv
     PLM_OPT_LIST,   // struct plm_opt_list; may be repeated
     PLM_OPT_CHOICE, // uint32_t; index of the value in choices
+    // Taken and of no effect: what other servers' command lines have and nothing here depends on.
+    // With arg a value follows, which is not looked at; where arg begins with "[" only one of the
+    // words of ONOFF or "auto" is one. Its help is what is said when it is used.
+    PLM_OPT_NOTED,
 };
 
 #define PLM_OPT_LIST_MAX 64 // repetitions of one option; more is a mistake
@@ -67,6 +71,10 @@ struct plm_opt {
     {                                                                                              \
         .names = (n), .arg = (a), .help = (h), .type = PLM_OPT_CHOICE, .offset = (o),              \
         .choices = (words)                                                                         \
+    }
+#define PLM_OPT_NOTE(n, a, why)                                                                    \
+    {                                                                                              \
+        .names = (n), .arg = (a), .help = (why), .type = PLM_OPT_NOTED                             \
     }
 #define PLM_OPT_END                                                                                \
     {                                                                                              \
@@ -124,12 +132,19 @@ struct plm_engine_flags {
     char *template_text;            // what plm_engine_flags_apply() read
 };
 
-// The title of their group; the manual describes it once, apart from the commands.
+// Titles of groups that the manual describes once, apart from the commands.
 #define PLM_ENGINE_FLAGS_TITLE "model and memory"
+#define PLM_NOTED_FLAGS_TITLE  "of other servers' command lines, without effect here"
 
 void plm_engine_flags_init(struct plm_engine_flags *flags);
 // The group for plm_opt_command.groups.
 struct plm_opt_group plm_engine_flags_group(struct plm_engine_flags *flags);
+// Flags that people bring from other servers, which are taken and said to have no effect.
+struct plm_opt_group plm_noted_flags_group(void);
+// The model named without -m: FILE as an operand (none: NULL). False, and a message, where both are
+// given.
+bool plm_engine_flags_operand(struct plm_engine_flags *flags, const char *command,
+                              const char *file);
 // After parsing: checks that a model was named, reads the template file, fills opts. command is for
 // messages, which go to stderr. Returns false when something was wrong.
 bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command);

@@ -94,9 +94,11 @@ void plm_opts_print_man_group(const struct plm_opt_group *group)
     }
 }
 
+// Groups that the manual describes once, apart from the commands.
 static bool shared(const struct plm_opt_group *group)
 {
-    return strcmp(group->title, PLM_ENGINE_FLAGS_TITLE) == 0;
+    return strcmp(group->title, PLM_ENGINE_FLAGS_TITLE) == 0 ||
+           strcmp(group->title, PLM_NOTED_FLAGS_TITLE) == 0;
 }
 
 void plm_opts_print_man(const struct plm_opt_command *cmd)
@@ -113,6 +115,7 @@ void plm_opts_print_man(const struct plm_opt_command *cmd)
     }
     for (size_t g = 0; g < cmd->n_groups; g++) {
         if (shared(&cmd->groups[g]))
-            printf(".PP\nIt also takes the options for %s, below.\n", cmd->groups[g].title);
+            printf(".PP\nIt also takes the options under \\(lq%s\\(rq, below.\n",
+                   cmd->groups[g].title);
     }
 }

@@ -179,27 +179,28 @@ int plim_cmd_plan(int argc, char **argv)
     struct plm_engine_flags engine_flags;
     struct flags flags = {0};
     plm_engine_flags_init(&engine_flags);
-    const struct plm_opt_group groups[] = {{"output", table, &flags},
-                                           plm_engine_flags_group(&engine_flags)};
+    const struct plm_opt_group groups[] = {
+        {"output", table, &flags}, plm_engine_flags_group(&engine_flags), plm_noted_flags_group()};
     const struct plm_opt_command cmd = {
         .name = "plan",
-        .operands = "[FILE FILE]",
+        .operands = "[FILE [FILE]]",
         .max_operands = 2,
         .summary = "Loads, measures and sizes as serve does, prints the plan and ends; with\n"
                    "--device-memory plans from the model's header, without the device.",
         .groups = groups,
-        .n_groups = 2,
+        .n_groups = 3,
     };
     enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, paths, &n_paths);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
     if (flags.diff)
         return diff(paths, n_paths);
-    if (n_paths > 0) {
-        fprintf(stderr, "plimsoll plan: %s: files are named with --diff; the model with -m\n",
-                paths[0]);
+    if (n_paths > 1) {
+        fprintf(stderr, "plimsoll plan: %s: two files are compared with --diff\n", paths[1]);
         return 2;
     }
+    if (!plm_engine_flags_operand(&engine_flags, "plan", n_paths == 1 ? paths[0] : NULL))
+        return 2;
     int status = 2;
     if (flags.plan_out != NULL && !plm_file_writable("plan", flags.plan_out)) {
         plm_engine_flags_finish(&engine_flags);

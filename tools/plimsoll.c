@@ -107,7 +107,8 @@ int main(int argc, char **argv)
         usage(stdout);
         return plm_stdout_finish("help") ? 0 : 1;
     }
-    if (strcmp(name, "--version") == 0)
+    // Also behind a command, where those look for it who are used to a program for each.
+    if (strcmp(name, "--version") == 0 || (argc == 3 && strcmp(argv[2], "--version") == 0))
         name = "version";
     return run(name, argc - 1, argv + 1);
 }

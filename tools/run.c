@@ -38,22 +38,6 @@ static const struct plm_opt run_table[] = {
     PLM_OPT_IN("-n, --predict, --n-predict, --max-tokens", "N",
                "tokens of an answer; -1: to the end of the context (default -1)", PLM_OPT_I64,
                IN_RUN(predict), -1, 1e9),
-    PLM_OPT_IN("--temp, --temperature", "F", "temperature; 0: greedy (default 0.8)", PLM_OPT_DOUBLE,
-               IN_RUN(temperature), 0, 2),
-    PLM_OPT_IN("--top-k", "N", "of the N likeliest tokens; 0: of all (default 40)", PLM_OPT_U32,
-               IN_RUN(top_k), 0, 16777216),
-    PLM_OPT_ABOVE("--top-p", "F", "nucleus sampling; 1: off (default 0.95)", PLM_OPT_DOUBLE,
-                  IN_RUN(top_p), 0, 1),
-    PLM_OPT_IN("--min-p", "F", "least part of the best token's probability (default 0.05)",
-               PLM_OPT_DOUBLE, IN_RUN(min_p), 0, 1),
-    PLM_OPT_ABOVE("--repeat-penalty", "F", "on tokens seen before; 1: off (default 1)",
-                  PLM_OPT_DOUBLE, IN_RUN(repeat_penalty), 0, 2),
-    PLM_OPT_IN("--presence-penalty", "F", "0: off (default 0)", PLM_OPT_DOUBLE,
-               IN_RUN(presence_penalty), -2, 2),
-    PLM_OPT_IN("--frequency-penalty", "F", "0: off (default 0)", PLM_OPT_DOUBLE,
-               IN_RUN(frequency_penalty), -2, 2),
-    PLM_OPT_IN("-s, --seed", "N", "seed of the answers; -1: a random one (default -1)", PLM_OPT_I64,
-               IN_RUN(seed), -1, 9.2e18),
     PLM_OPT("--stop, -r, --reverse-prompt", "TEXT", "end an answer before TEXT; may be repeated",
             PLM_OPT_LIST, IN_RUN(stop)),
     PLM_OPT("--ignore-eos", NULL, "go on where the model would end", PLM_OPT_FLAG,
@@ -67,13 +51,8 @@ void plm_run_flags_init(struct plm_run_flags *flags)
 {
     *flags = (struct plm_run_flags){
         .predict = -1,
-        .temperature = 0.8,
-        .top_k = 40,
-        .top_p = 0.95,
-        .min_p = 0.05,
-        .repeat_penalty = 1,
-        .seed = -1,
     };
+    plm_sampling_init(&flags->sampling);
 }
 
 struct plm_opt_group plm_run_flags_group(struct plm_run_flags *flags)
@@ -209,6 +188,9 @@ static void print_banner(const struct plm_run *run)
 {
     plim_model_info model = PLIM_INIT(plim_model_info);
     plim_engine_model(run->engine, &model);
+    char text[256];
+    plm_sampling_text(&run->flags->sampling, text, sizeof(text));
+    fprintf(stderr, "%s\n", text);
     fprintf(stderr, "%s (%s, %s), %u tokens of context. /help lists the commands.\n", model.name,
             model.arch, model.type, model.n_ctx);
 }
@@ -280,7 +262,14 @@ static void say_defaults(const plim_engine *engine)
         fprintf(stderr, "plimsoll run: %s", text);
 }
 
-static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_flags *flags,
+static void settle_sampling(const plim_engine *engine, struct plm_sampling *sampling)
+{
+    plim_model_info model = PLIM_INIT(plim_model_info);
+    plim_engine_model(engine, &model);
+    plm_sampling_settle(sampling, &model);
+}
+
+static int run_with(struct plm_engine_flags *engine_flags, struct plm_run_flags *flags,
                     struct plm_plan_cache *cache)
 {
     char *prompt = NULL, *system = NULL;
@@ -296,6 +285,7 @@ static int run_with(struct plm_engine_flags *engine_flags, const struct plm_run_
             plm_term_error("run", r, &err);
         else {
             say_defaults(run.engine);
+            settle_sampling(run.engine, &flags->sampling);
             plm_plan_cache_store(cache, run.engine, "run");
         }
         plm_plan_cache_finish(cache);
@@ -318,20 +308,25 @@ int plim_cmd_run(int argc, char **argv)
     plm_run_flags_init(&flags);
     engine_flags.opts.max_sequences = 1; // one person, one answer at a time
     struct plm_plan_cache cache = {.dir = NULL};
+    const char *file = NULL;
     struct plm_opt_group groups[] = {plm_run_flags_group(&flags),
-                                     plm_engine_flags_group(&engine_flags),
+                                     plm_sampling_group(&flags.sampling),
+                                     plm_engine_flags_group(&engine_flags), plm_noted_flags_group(),
                                      plm_plan_cache_group(&cache)};
     const struct plm_opt_command cmd = {
         .name = "run",
+        .operands = "[FILE]",
+        .max_operands = 1,
         .summary = "Answers one prompt, or chats in the terminal. -np is 1 unless given.",
         .groups = groups,
-        .n_groups = 3,
+        .n_groups = 5,
     };
-    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, NULL, NULL);
+    enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, &file, NULL);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
     int status = 2;
-    if (flags_are_sound(&flags) && plm_engine_flags_apply(&engine_flags, "run"))
+    if (flags_are_sound(&flags) && plm_engine_flags_operand(&engine_flags, "run", file) &&
+        plm_engine_flags_apply(&engine_flags, "run"))
         status = run_with(&engine_flags, &flags, &cache);
     plm_engine_flags_finish(&engine_flags);
     return status;

@@ -10,6 +10,7 @@
 
 #include "core/plimsoll.h"
 #include "tools/opts.h"
+#include "tools/sampling.h"
 
 // What the options of `run` set, beside the engine's.
 struct plm_run_flags {
@@ -18,9 +19,7 @@ struct plm_run_flags {
     const char *template_kwargs; // JSON object
     struct plm_opt_list stop;
     int64_t predict; // -1: to the end of the context
-    double temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-    uint32_t top_k;
-    int64_t seed; // -1: a random one
+    struct plm_sampling sampling;
     bool ignore_eos;
     bool conversation; // go on chatting after the first prompt
     bool raw;          // no chat template

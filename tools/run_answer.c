@@ -76,15 +76,7 @@ static void fill(const struct plm_run *run, const char *prompt, size_t prompt_le
     ask->prompt_len = prompt_len;
     ask->max_tokens = flags->predict < 0 ? 0 : (uint32_t)flags->predict;
     ask->ignore_eos = flags->ignore_eos;
-    ask->temperature = (float)flags->temperature;
-    ask->top_p = (float)flags->top_p;
-    ask->min_p = (float)flags->min_p;
-    ask->top_k = flags->top_k;
-    ask->repeat_penalty = (float)flags->repeat_penalty;
-    ask->frequency_penalty = (float)flags->frequency_penalty;
-    ask->presence_penalty = (float)flags->presence_penalty;
-    ask->has_seed = flags->seed >= 0;
-    ask->seed = flags->seed >= 0 ? (uint64_t)flags->seed : 0;
+    plm_sampling_apply(&flags->sampling, ask);
     for (size_t i = 0; i < flags->stop.n; i++)
         stop[i] = (plim_text){flags->stop.items[i], strlen(flags->stop.items[i])};
     ask->stop = stop;

@@ -89,7 +89,12 @@ int plim_engine_model(const plim_engine *engine, plim_model_info *ret)
                             .has_chat_template = core->chat != NULL,
                             .adds_bos = plm_tokenizer_adds_bos(core->tokenizer),
                             .bos = plm_tokenizer_bos(core->tokenizer),
-                            .eos = plm_tokenizer_eos(core->tokenizer)};
+                            .eos = plm_tokenizer_eos(core->tokenizer),
+                            .temperature = f->sampling.temperature,
+                            .top_p = f->sampling.top_p,
+                            .min_p = f->sampling.min_p,
+                            .repeat_penalty = f->sampling.repeat_penalty,
+                            .top_k = f->sampling.top_k};
     snprintf(info.name, sizeof(info.name), "%.127s",
              f->name[0] != '\0' ? f->name : core->file_name);
     snprintf(info.arch, sizeof(info.arch), "%.31s", f->arch);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,6 +71,20 @@ static int check_all_taken(struct plm_model *model, struct plm_error *err)
     return PLM_OK;
 }
 
+// A value that is no number at all counts as said by nobody: it is advice, and the model runs
+// without.
+static void gather_sampling(const struct plm_gguf *gguf, struct plm_model_sampling *ret)
+{
+    uint32_t top_k = 0;
+    *ret = (struct plm_model_sampling){NAN, NAN, NAN, NAN, -1};
+    plm_gguf_f32(gguf, "general.sampling.temp", &ret->temperature, NULL);
+    plm_gguf_f32(gguf, "general.sampling.top_p", &ret->top_p, NULL);
+    plm_gguf_f32(gguf, "general.sampling.min_p", &ret->min_p, NULL);
+    plm_gguf_f32(gguf, "general.sampling.penalty_repeat", &ret->repeat_penalty, NULL);
+    if (plm_gguf_u32(gguf, "general.sampling.top_k", &top_k, NULL) == PLM_OK && top_k <= INT32_MAX)
+        ret->top_k = (int32_t)top_k;
+}
+
 static void gather_facts(struct plm_model *model)
 {
     const struct plm_hparams *hp = &model->hp;
@@ -86,6 +101,7 @@ static void gather_facts(struct plm_model *model)
     f->n_ff = hp->n_ff;
     f->n_ctx_train = hp->n_ctx_train;
     f->file_bytes = plm_gguf_file_bytes(model->gguf);
+    gather_sampling(model->gguf, &f->sampling);
     uint64_t by_type[64] = {0}; // type numbers of the format are below 64
     for (uint64_t i = 0; i < plm_gguf_n_tensors(model->gguf); i++) {
         const struct plm_gguf_tensor *t = plm_gguf_tensor_at(model->gguf, i);

@@ -18,6 +18,12 @@
 struct plm_model;
 
 // What the rest of the engine may know about a model.
+// What the file's author says of sampling (general.sampling.*); NaN, -1: nothing.
+struct plm_model_sampling {
+    float temperature, top_p, min_p, repeat_penalty;
+    int32_t top_k;
+};
+
 struct plm_model_facts {
     char arch[32];
     char name[128];
@@ -32,6 +38,7 @@ struct plm_model_facts {
     enum plm_type main_type; // of most weight bytes
     uint32_t n_groups;
     struct plm_kv_group groups[PLM_KV_GROUPS_MAX];
+    struct plm_model_sampling sampling;
 };
 
 struct plm_model_opts {

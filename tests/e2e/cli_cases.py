@@ -31,7 +31,7 @@ def wrong(*args, says):
 def bad_flags_name_the_flag():
     wrong("frob", says='no command "frob"')
     for command in ("serve", "run", "plan", "bench"):
-        wrong(command, says=f"plimsoll {command}: no model; name one with -m FILE")
+        wrong(command, says=f"plimsoll {command}: no model; name its file")
         for flag, value, says in (
                 ("--parallel", "0", "--parallel: 0 is out of range (1 to"),
                 ("-np", "-1", "-np: -1 is out of range"),
@@ -45,7 +45,7 @@ def bad_flags_name_the_flag():
                 ("--chat-template-file", "/nonexistent", "/nonexistent: No such file")):
             wrong(command, "-m", "x", flag, value, says=says)
         wrong(command, "-m", "x", "-c", says="-c: needs a value (N)")
-        wrong(command, "-m", "x", "stray", says="stray")
+        wrong(command, "-m", "x", "stray", says='unexpected argument "stray"')
     wrong("run", "-m", "x", "-p", "a", "-f", "b", says="-p or -f")
     wrong("run", "-m", "x", "--stop", "", says="--stop: the text is empty")
     wrong("run", "-m", "x", "--temp", "-1", says="--temp: -1 is out of range (0 to 2)")
@@ -74,6 +74,43 @@ def help_goes_to_stdout():
         same((done.returncode, done.stderr), (0, ""))
         same(done.stdout, run(command, "--help").stdout)
         check(done.stdout.startswith(f"usage: plimsoll {command} "), done.stdout)
+
+
+@case
+def other_servers_flags_are_taken_and_noted():
+    for flags, notes in ((["-ngl", "99"], ["-ngl"]), (["--mlock", "--no-mmap"], ["--mlock", "--no-mmap"]),
+                         (["-fa"], ["-fa"]), (["-fa", "on"], ["-fa"]), (["--flash-attn=auto"], ["--flash-attn"]),
+                         (["-ub", "512", "--jinja"], ["-ub", "--jinja"])):
+        done = run("run", *flags, "x", "-p", "hi")
+        same((done.returncode, done.stdout), (0, "abcde\n"))
+        lines = done.stderr.splitlines()
+        same(len(lines), len(notes))
+        for line, flag in zip(lines, notes):
+            check(line.startswith(f"plimsoll run: {flag} has no effect: "), line)
+    wrong("run", "-m", "x", "-ngl", says="-ngl: needs a value")
+    wrong("run", "-m", "x", "--mlock=on", says="--mlock: takes no value")
+    # Only a word that can be the value is one.
+    check('unexpected argument "x"' in run("run", "-m", "x", "-fa", "x").stderr, "x was taken for a value")
+
+
+@case
+def a_version_is_told_behind_a_command_too():
+    same(run("serve", "--version").stdout, run("--version").stdout)
+
+
+@case
+def sampling_is_the_flags_then_the_files_then_ours():
+    # The pretended file advises a temperature of 0.6.
+    for flags, want in (([], "temp=0.6 top_k=40 top_p=0.95 min_p=0.05 seed=0"),
+                        (["--temp", "0", "--top-k", "7", "--top-p", "0.5", "--min-p", "0.1", "--seed", "9"],
+                         "temp=0 top_k=7 top_p=0.5 min_p=0.1 seed=9")):
+        check(want in run("run", *flags, "x", "-p", "@sampling").stderr, want)
+        with harness.Server(*flags) as server:
+            check("sampling: temperature " in server.text(), server.text())
+            said = lambda **fields: server.post("/v1/completions", {"prompt": "@sampling", **fields})[1]["error"]
+            same(said()["message"], want)
+            same(said(temperature=1, top_k=-1, top_p=1, min_p=0, seed=3)["message"],
+                 "temp=1 top_k=0 top_p=1 min_p=0 seed=3")
 
 
 @case

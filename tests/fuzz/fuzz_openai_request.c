@@ -40,8 +40,13 @@ static void second_opinion(const char *text, size_t n)
 static void judge(const struct plm_json_doc *doc, bool chat)
 {
     static const char *const names[] = {"m", "model"};
-    const struct plm_openai_rules rules = {
-        .engine = engine, .model_names = names, .n_model_names = 2, .n_vocab = 300};
+    plim_request_opts defaults;
+    plim_request_opts_init(&defaults);
+    const struct plm_openai_rules rules = {.defaults = &defaults,
+                                           .engine = engine,
+                                           .model_names = names,
+                                           .n_model_names = 2,
+                                           .n_vocab = 300};
     struct plm_openai_request request;
     struct plm_api_error error = {0};
     if (!plm_openai_parse(&request, doc, chat, &rules, &error)) {

@@ -11,8 +11,10 @@
 //   @nan @lost   fails after two tokens
 //   @escape      every token is a terminal escape
 //   @eat         from its admission to its end others hold all that is left of the host budget
+//   @sampling    refused with what the request says of sampling
 //   @submit=MS   submit itself takes so long
 // Sleep waits for what runs, and takes at least 200 ms.
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -371,6 +373,9 @@ int plim_engine_model(const plim_engine *e, plim_model_info *ret)
     strcpy(ret->arch, "fake");
     strcpy(ret->type, "F32");
     ret->has_chat_template = true;
+    ret->temperature = 0.6F; // as a file that says so
+    ret->top_p = ret->min_p = ret->repeat_penalty = NAN;
+    ret->top_k = -1;
     return PLIM_OK;
 }
 
@@ -638,6 +643,13 @@ static int refuse(const plim_engine *e, const char *prompt, const plim_request_o
         err->retry_after_s = 7;
         strcpy(err->term, "kv");
         return words[i].status;
+    }
+    if (strstr(prompt, "@sampling") != NULL) {
+        char text[160];
+        snprintf(text, sizeof(text), "temp=%.3g top_k=%u top_p=%.3g min_p=%.3g seed=%llu",
+                 (double)o->temperature, o->top_k, (double)o->top_p, (double)o->min_p,
+                 o->has_seed ? (unsigned long long)o->seed : 0);
+        return fail(err, PLIM_ERR_INVALID, text);
     }
     if (e->asleep || e->drowsy) {
         fail(err, PLIM_ERR_NOMEM_NOW, "the engine is asleep");

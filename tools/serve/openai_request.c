@@ -117,7 +117,8 @@ static bool parse_floats(const struct plm_openai_parse_state *p)
 static bool parse_counts(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
-    int64_t n = 1, max_tokens = p->rules->default_max_tokens, min_tokens = 0, top_k = 0;
+    int64_t n = 1, max_tokens = p->rules->default_max_tokens, min_tokens = 0;
+    int64_t top_k = o->top_k;
     // OpenAI's newer name is the last and counts before the others.
     if (!get_int(p, "n", 1, PLIM_N_MAX, &n) || !get_most(p, "max_new_tokens", &max_tokens) ||
         !get_most(p, "n_predict", &max_tokens) || !get_most(p, "max_tokens", &max_tokens) ||
@@ -525,7 +526,7 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
                       const struct plm_openai_rules *rules, struct plm_api_error *error)
 {
     memset(ret, 0, sizeof(*ret));
-    plim_request_opts_init(&ret->opts);
+    ret->opts = *rules->defaults;
     plm_out_init(&ret->text, rules->engine);
     plm_out_init(&ret->stop_text, rules->engine);
     ret->chat = chat;

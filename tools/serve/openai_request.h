@@ -23,8 +23,9 @@ struct plm_openai_rules {
     const char *const *model_names; // what `model` may say; the first is the served name
     size_t n_model_names;
     uint32_t n_vocab;
-    uint32_t default_max_tokens; // 0: to the end of the context
-    int key_index;               // prefix caches are never shared between API keys
+    uint32_t default_max_tokens;       // 0: to the end of the context
+    const plim_request_opts *defaults; // what holds where a request does not say
+    int key_index;                     // prefix caches are never shared between API keys
     bool many_keys;
 };
 

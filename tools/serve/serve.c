@@ -206,6 +206,19 @@ static void print_plan(const plim_engine *engine)
     free(text);
 }
 
+// For requests that do not say.
+static void settle_sampling(struct plm_server *srv)
+{
+    char text[256];
+    plm_sampling_settle(&srv->flags.sampling, &srv->model);
+    plim_request_opts_init(&srv->defaults);
+    plm_sampling_apply(&srv->flags.sampling, &srv->defaults);
+    plm_sampling_text(&srv->flags.sampling, text, sizeof(text) - 1);
+    const size_t len = strlen(text);
+    text[len] = '\n'; // over the NUL: there is room for one more
+    plm_log_result(text, len + 1);
+}
+
 static bool write_plan(struct plm_server *srv)
 {
     size_t len = 0;
@@ -253,6 +266,7 @@ static void on_loaded(struct loop *l)
     srv->bodies.limit_bytes = m.host_limit_bytes / BODIES_PART_OF_HOST;
     watch(l, plim_engine_poll_fd(srv->engine), &tag_engine);
     print_plan(srv->engine);
+    settle_sampling(srv);
     if (!collect_names(srv) || !write_plan(srv)) {
         l->exit_status = 1;
         l->stop = true;
@@ -568,7 +582,8 @@ static void finish(struct loop *l)
     plm_log_finish(LOG_END_MS);
 }
 
-static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char **argv)
+static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char **argv,
+                                        const char **ret_file)
 {
     srv->flags = (struct plm_serve_flags){
         .host = "127.0.0.1",
@@ -580,19 +595,24 @@ static enum plm_opts_result parse_flags(struct plm_server *srv, int argc, char *
         .ping_s = 15,
         .shutdown_s = 30,
     };
+    plm_sampling_init(&srv->flags.sampling);
     plm_engine_flags_init(&srv->engine_flags);
     const struct plm_opt_group groups[] = {
         plm_engine_flags_group(&srv->engine_flags),
         plm_plan_cache_group(&srv->plan_cache),
         {"server", serve_table, &srv->flags},
+        plm_sampling_group(&srv->flags.sampling),
+        plm_noted_flags_group(),
     };
     const struct plm_opt_command cmd = {
         .name = "serve",
+        .operands = "[FILE]",
+        .max_operands = 1,
         .summary = "Serves one model over HTTP, compatible with the OpenAI API.",
         .groups = groups,
-        .n_groups = 3,
+        .n_groups = 5,
     };
-    return plm_opts_parse(&cmd, argc, argv, NULL, NULL);
+    return plm_opts_parse(&cmd, argc, argv, ret_file, NULL);
 }
 
 static void on_ignored(const char *name, bool known)
@@ -607,11 +627,14 @@ int plim_cmd_serve(int argc, char **argv)
     l.load_fd = -1;
     struct plm_server *srv = &l.srv;
     pthread_mutex_init(&srv->sleeper.lock, NULL);
-    enum plm_opts_result r = parse_flags(srv, argc, argv);
+    const char *file = NULL;
+    enum plm_opts_result r = parse_flags(srv, argc, argv, &file);
     if (r != PLM_OPTS_OK)
         return r == PLM_OPTS_EXIT ? 0 : 2;
     // Keys first: the list of processes shows them until they are read.
-    if (!plm_serve_apply_access(srv) || !plm_engine_flags_apply(&srv->engine_flags, "serve")) {
+    if (!plm_serve_apply_access(srv) ||
+        !plm_engine_flags_operand(&srv->engine_flags, "serve", file) ||
+        !plm_engine_flags_apply(&srv->engine_flags, "serve")) {
         plm_auth_finish(&srv->access.auth);
         plm_engine_flags_finish(&srv->engine_flags);
         return 2;

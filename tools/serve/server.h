@@ -13,6 +13,7 @@
 #include "core/plimsoll.h"
 #include "tools/opts.h"
 #include "tools/plan_cache.h"
+#include "tools/sampling.h"
 #include "tools/serve/access.h"
 #include "tools/serve/errors.h"
 #include "tools/serve/http.h"
@@ -40,6 +41,7 @@ struct plm_serve_flags {
     uint32_t metrics_alias; // 0: none, 1: vllm
     const char *plan_out;
     bool quiet; // no line for each request
+    struct plm_sampling sampling;
 };
 
 #define PLM_MODEL_NAMES_MAX (PLM_OPT_LIST_MAX + 3)
@@ -58,6 +60,7 @@ struct plm_server {
     struct plm_workers *operators; // for endpoints of operators, which wait for no user's request
     plim_engine *engine;           // NULL: still loading
     plim_model_info model;
+    plim_request_opts defaults; // of requests
     const char *model_names[PLM_MODEL_NAMES_MAX];
     size_t n_model_names;
     char *model_file; // base name of the file, and without its ending

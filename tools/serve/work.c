@@ -92,6 +92,7 @@ static void generate(struct plm_call *call, const struct plm_json_doc *doc, bool
         .n_model_names = srv->n_model_names,
         .n_vocab = srv->model.n_vocab,
         .default_max_tokens = srv->flags.predict > 0 ? (uint32_t)srv->flags.predict : 0,
+        .defaults = &srv->defaults,
         .key_index = call->key_index,
         .many_keys = srv->access.auth.n > 1,
     };
