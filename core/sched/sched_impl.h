@@ -6,7 +6,7 @@
 #include "core/sched/sched.h"
 
 // Tenants are told apart by their number modulo this: those that meet in one place share its turn.
-// More than a server has keys, and few enough to look at all of them.
+// More than a server has keys, and few enough to look at all of them; a bit of a word for each.
 #define PLM_TENANTS 64
 // Lists of requests by running sequences: 0, 1, 2 and 3, 4 to 7, ..., 64 and more. Beyond it who
 // has more is no longer told apart; a request has at most 128.
@@ -46,6 +46,7 @@ struct plm_sched {
     uint32_t followers; // whose leader began
     uint64_t preemptions, yields;
     struct plm_tenant tenants[PLM_TENANTS];
+    uint64_t tenants_waiting; // a bit for each that has requests in its lists
     // Whether somebody is to give way is asked anew when anything changed, and now and then.
     uint64_t changes, asked_at;
     uint32_t forms; // since then

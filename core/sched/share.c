@@ -4,9 +4,9 @@
 // choices wait, and each tenant while another one's requests do; and since at equal numbers arrival
 // decides, the oldest request always runs with one sequence at least, and nobody starves.
 //
-// Tenants are compared one by one: there are few places for them. The requests of a tenant stand in
-// lists by their number of running sequences in doublings, so that nothing here costs more with
-// more requests.
+// Tenants that wait are compared one by one: there are few places for them. The requests of a
+// tenant stand in lists by their number of running sequences in doublings, so that nothing here
+// costs more with more requests.
 #include "core/sched/sched_impl.h"
 
 static uint32_t rank_of(uint32_t running)
@@ -42,7 +42,8 @@ static void unlist(struct plm_sched *s, struct plm_share *share)
         list->tail = share->prev;
     share->prev = share->next = NULL;
     share->listed = false;
-    tenant->waiting--;
+    if (--tenant->waiting == 0)
+        s->tenants_waiting &= ~(UINT64_C(1) << share->tenant);
 }
 
 // Those with nothing running stand by arrival, the others take turns.
@@ -76,6 +77,7 @@ static void list(struct plm_sched *s, struct plm_share *share)
         list->tail = share;
     share->listed = true;
     tenant->waiting++;
+    s->tenants_waiting |= UINT64_C(1) << share->tenant;
 }
 
 // ---- what changes ----
@@ -155,9 +157,9 @@ struct plm_seq *plm_share_next(const struct plm_sched *s, bool begun)
     uint32_t least = UINT32_MAX;
     if (s->paused == 0 && (begun || s->queue.n == 0))
         return NULL;
-    for (uint32_t i = 0; i < PLM_TENANTS; i++) {
-        const struct plm_tenant *tenant = &s->tenants[i];
-        if (tenant->waiting == 0 || tenant->running > least)
+    for (uint64_t left = s->tenants_waiting; left != 0; left &= left - 1) {
+        const struct plm_tenant *tenant = &s->tenants[__builtin_ctzll(left)];
+        if (tenant->running > least)
             continue;
         struct plm_seq *seq = next_of(tenant, begun);
         if (seq == NULL || (tenant->running == least && seq->order > best->order))
