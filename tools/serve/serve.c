@@ -107,8 +107,9 @@ static const struct plm_opt serve_table[] = {
                "seconds of silence after which a stream sends a comment;\n0: never (default 15)",
                PLM_OPT_DOUBLE, IN(ping_s), 0, 3600),
     PLM_OPT_IN("--shutdown-timeout", "S",
-               "seconds that running requests get after SIGTERM (default 30)", PLM_OPT_DOUBLE,
-               IN(shutdown_s), 0, 86400),
+               "seconds that running requests get after SIGTERM, SIGINT, or SIGHUP\n"
+               "where a terminal was attached at the start (default 30)",
+               PLM_OPT_DOUBLE, IN(shutdown_s), 0, 86400),
     PLM_OPT_ONE_OF("--overload-status", "N", "HTTP status of \"not now\" (default 503)",
                    IN(overload), "503|429"),
     PLM_OPT_ONE_OF("--metrics-alias", "NAME", "repeat the metrics under the names of vllm",
