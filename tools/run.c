@@ -116,7 +116,9 @@ static void print_commands(void)
           "/help    this\n"
           "/exit    end, as Ctrl-D does\n"
           "When the context is full, the oldest turns are dropped.\n"
-          "A line that ends in \\ goes on in the next one. Ctrl-C stops an answer.\n",
+          "A line that ends in \\ goes on in the next one, as after Alt-Enter.\n"
+          "Up finds earlier questions; keys are those of a shell. A paste is one question.\n"
+          "Ctrl-C stops an answer.\n",
           stderr);
 }
 
@@ -249,6 +251,7 @@ static int converse(struct plm_run *run, const char *prompt, const char *system)
     if (prompt != NULL)
         first = ask(run, prompt, strlen(prompt));
     int status = run->chatting && first != PLM_ANSWER_OUTPUT ? chat(run) : exit_status(first);
+    plm_run_input_finish();
     plm_run_chat_destroy(run->chat);
     return status;
 }

@@ -82,8 +82,11 @@ extern volatile sig_atomic_t plm_run_interrupted;
 // From here on Ctrl-C does not end the program. False: a message was printed.
 bool plm_run_catch_interrupt(void);
 
-// Reads one question from stdin: a line, or several where each but the last ends in a backslash.
-// Returns false at the end of input. Ctrl-C empties the line. *ret is freed by the caller.
+// Reads one question from stdin: a line, or several where each but the last ends in a backslash. On
+// a terminal it can be edited, and is remembered for the next ones. Returns false at the end of
+// input. Ctrl-C empties the line. *ret is freed by the caller.
 bool plm_run_read_question(bool terminal, char **ret, size_t *ret_len);
+// Forgets the questions.
+void plm_run_input_finish(void);
 
 #endif

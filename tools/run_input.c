@@ -9,15 +9,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/line_draw.h"
+#include "tools/line_edit.h"
 #include "tools/run.h"
+#include "tools/run_tty.h"
 
 // One question; more is pasted by mistake.
 #define QUESTION_MAX_BYTES (16 * 1024 * 1024)
 
 volatile sig_atomic_t plm_run_interrupted;
 
-// Carries Ctrl-C to the poll in next_byte(): the signal may be delivered to a thread of the engine,
-// and then it would not interrupt a read of this one.
+// Carries Ctrl-C (and the return from Ctrl-Z) to the poll in next_byte(): the signal may be
+// delivered to a thread of the engine, and then it would not interrupt a read of this one.
 static int interrupt_pipe[2] = {-1, -1};
 
 static void on_interrupt(int signal_number)
@@ -25,7 +28,7 @@ static void on_interrupt(int signal_number)
     (void)signal_number;
     int saved = errno;
     plm_run_interrupted = 1;
-    ssize_t r = write(interrupt_pipe[1], "", 1);
+    ssize_t r = write(interrupt_pipe[1], "C", 1);
     (void)r; // full: there is one to see already
     errno = saved;
 }
@@ -40,14 +43,24 @@ bool plm_run_catch_interrupt(void)
     return false;
 }
 
-static bool take_interrupt(void)
+#define END         (-1)
+#define INTERRUPTED (-2) // by Ctrl-C
+#define RESUMED     (-3) // after Ctrl-Z
+
+// What the signals since the last call say: INTERRUPTED, RESUMED or 0.
+static int take_interrupt(void)
 {
     char bytes[64];
-    bool any = false;
-    while (read(interrupt_pipe[0], bytes, sizeof(bytes)) > 0)
-        any = true;
+    int result = 0;
+    ssize_t n;
+    while ((n = read(interrupt_pipe[0], bytes, sizeof(bytes))) > 0) {
+        if (memchr(bytes, 'C', (size_t)n) != NULL)
+            result = INTERRUPTED;
+        else if (result == 0)
+            result = RESUMED;
+    }
     plm_run_interrupted = 0;
-    return any;
+    return result;
 }
 
 struct line {
@@ -72,26 +85,30 @@ static bool line_append(struct line *line, char c)
     return true;
 }
 
-#define INTERRUPTED (-2) // by Ctrl-C
+static struct {
+    char bytes[4096];
+    size_t at, have;
+} input;
 
-// The next byte of stdin; -1: the end.
+// The next byte of stdin, or END, INTERRUPTED, RESUMED.
 static int next_byte(void)
 {
-    static char buffer[4096];
-    static size_t at, have;
-    if (at == have) {
+    while (input.at == input.have) {
         struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_pipe[0], POLLIN, 0}};
-        while (poll(fds, 2, -1) < 0 && errno == EINTR)
-            ;
-        if (fds[1].revents != 0 && take_interrupt())
-            return INTERRUPTED;
-        ssize_t n = read(STDIN_FILENO, buffer, sizeof(buffer));
+        if (poll(fds, 2, -1) < 0 && errno == EINTR)
+            continue;
+        int signalled = fds[1].revents != 0 ? take_interrupt() : 0;
+        if (signalled != 0)
+            return signalled;
+        ssize_t n = read(STDIN_FILENO, input.bytes, sizeof(input.bytes));
+        if (n < 0 && errno == EINTR)
+            continue;
         if (n <= 0)
-            return -1;
-        have = (size_t)n;
-        at = 0;
+            return END;
+        input.have = (size_t)n;
+        input.at = 0;
     }
-    return (unsigned char)buffer[at++];
+    return (unsigned char)input.bytes[input.at++];
 }
 
 static void show(bool terminal, const char *text)
@@ -117,17 +134,17 @@ static bool take_byte(struct line *line, char c, bool terminal, bool *ret_failed
     return !*ret_failed;
 }
 
-bool plm_run_read_question(bool terminal, char **ret, size_t *ret_len)
+// A question as its lines come: from a pipe, or a terminal that can not move its cursor.
+static bool read_lines(bool terminal, char **ret, size_t *ret_len)
 {
     struct line line = {0};
     bool failed = false, at_end = false;
-    take_interrupt(); // one that stopped the answer before
     show(terminal, "> ");
     for (;;) {
         int c = next_byte();
-        if (c == INTERRUPTED && terminal) {
-            line.len = 0;
-            show(terminal, "\n> ");
+        if (c == RESUMED || (c == INTERRUPTED && terminal)) {
+            line.len = c == INTERRUPTED ? 0 : line.len;
+            show(terminal, c == INTERRUPTED ? "\n> " : "");
             continue;
         }
         at_end = c < 0;
@@ -149,4 +166,98 @@ bool plm_run_read_question(bool terminal, char **ret, size_t *ret_len)
     *ret = line.text;
     *ret_len = len;
     return true;
+}
+
+// ---- editing ----
+
+static struct plm_line_edit *editor; // made at the first question of a terminal
+static struct plm_line_view view;
+
+static bool draw(void)
+{
+    size_t len, n, columns, rows;
+    const char *text = plm_line_edit_text(editor, &len);
+    plm_run_tty_size(&columns, &rows);
+    const char *bytes =
+        plm_line_draw(&view, text, len, plm_line_edit_cursor(editor), columns, rows, &n);
+    if (bytes == NULL)
+        return false;
+    fwrite(bytes, 1, n, stdout);
+    return fflush(stdout) == 0;
+}
+
+// Leaves what is shown behind, and begins a row with `more`.
+static bool leave(const char *more)
+{
+    plm_line_edit_to_end(editor);
+    const bool ok = draw();
+    plm_line_view_reset(&view);
+    show(true, more);
+    return ok;
+}
+
+// Takes what next_byte() returned. Returns whether the question goes on; *ret_failed: it is none.
+static bool take_key(int c, bool *ret_failed)
+{
+    enum plm_line_event event = PLM_LINE_GOES_ON;
+    if (c == INTERRUPTED) {
+        *ret_failed = !leave("^C\n");
+        plm_line_edit_begin(editor);
+    } else if (c == RESUMED) {
+        plm_line_view_reset(&view);
+    } else {
+        event = c == END ? PLM_LINE_END : plm_line_edit_take(editor, (unsigned char)c);
+    }
+    if (event == PLM_LINE_TOO_LONG) {
+        *ret_failed = !leave("\n");
+        fprintf(stderr, "[longer than %d MiB: it was not taken]\n",
+                QUESTION_MAX_BYTES / 1024 / 1024);
+    } else if (event == PLM_LINE_CLEAR_SCREEN) {
+        show(true, "\x1b[H\x1b[2J");
+        plm_line_view_reset(&view);
+    }
+    *ret_failed = *ret_failed || event == PLM_LINE_END;
+    return !*ret_failed && event != PLM_LINE_ENTERED;
+}
+
+// A question as keys make it, on a terminal that plm_run_tty_begin() took.
+static bool edit_question(char **ret, size_t *ret_len)
+{
+    bool failed = false;
+    plm_line_edit_begin(editor);
+    plm_line_view_reset(&view);
+    do {
+        // A paste is shown when it is there, not byte by byte.
+        if (input.at == input.have)
+            failed = !draw();
+    } while (!failed && take_key(next_byte(), &failed));
+    leave("");
+    if (failed)
+        return false;
+    plm_line_edit_remember(editor);
+    const char *text = plm_line_edit_text(editor, ret_len);
+    *ret = malloc(*ret_len + 1);
+    if (*ret != NULL)
+        memcpy(*ret, text, *ret_len + 1);
+    return *ret != NULL;
+}
+
+bool plm_run_read_question(bool terminal, char **ret, size_t *ret_len)
+{
+    take_interrupt(); // one that stopped the answer before
+    if (terminal && editor == NULL)
+        editor = plm_line_edit_create(QUESTION_MAX_BYTES);
+    if (!terminal || editor == NULL || !plm_run_tty_begin(interrupt_pipe[1]))
+        return read_lines(terminal, ret, ret_len);
+    const bool ok = edit_question(ret, ret_len);
+    plm_run_tty_end();
+    show(true, "\n");
+    return ok;
+}
+
+void plm_run_input_finish(void)
+{
+    plm_line_edit_destroy(editor);
+    plm_line_view_finish(&view);
+    editor = NULL;
 }

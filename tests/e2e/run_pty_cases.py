@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`plimsoll run` through a pseudo-terminal, on the pretended engine, whose answers the words in a
 question steer (tests/support/fake_engine.c)."""
+import os
+import signal
+
 import harness
 from harness import case, check, main, same
 from terminal import CTRL_C, CTRL_D, Terminal
@@ -125,6 +128,86 @@ def a_line_that_ends_in_a_backslash_goes_on():
         t.expect(r"\r\n\. ")
         t.line("more")
         t.expect(r"abcdefg\r\n> ")
+
+
+UP, DOWN, LEFT, HOME = "\x1b[A", "\x1b[B", "\x1b[D", "\x1bOH"
+
+
+@case
+def a_question_is_edited_and_found_again():
+    with chat() as t:
+        ready(t)
+        t.type("kens=3 x")
+        t.type(LEFT * 8 + "@to" + "\x05" + "\x7f" + "é漢")  # home by arrows, Ctrl-E, backspace
+        t.expect(r"@tokens=3 é漢")
+        t.type("\r")
+        t.expect(r"\r\nabc\r\n> ")
+        t.line("other")
+        t.expect(r"\r\nabcde\r\n> ")
+        t.type(UP + UP)
+        t.expect("@tokens=3 é漢")
+        t.type(HOME + "\x0b" + "@tokens=2\r")  # Ctrl-K
+        t.expect(r"\r\nab\r\n> ")
+        t.type("draft" + UP + DOWN + "\r")
+        t.expect(r"draft\r\nabcde\r\n> ")
+
+
+@case
+def a_paste_is_one_question():
+    with chat() as t:
+        ready(t)
+        check(t.pastes_are_marked())
+        t.type("\x1b[200~/exit\r\rthree lines @tokens=3\r\x1b[201~")
+        t.expect(r"/exit\r\n\. \r\n\. three lines @tokens=3\r\n\. ")
+        same(t.rest(0.3), "")
+        t.type("\r")
+        t.expect(r"\r\nabc\r\n> ")
+        check(t.pastes_are_marked())
+        t.type(CTRL_D)
+        same(t.end(), 0)
+        check(not t.pastes_are_marked())
+
+
+@case
+def the_terminal_is_given_back():
+    for word, status in ((signal.SIGTERM, -15), (signal.SIGHUP, -1)):
+        with chat() as t:
+            ready(t)
+            check(not t.echoes())
+            os.kill(t.pid, word)
+            same(t.end(), status)
+            check(t.echoes() and not t.pastes_are_marked())
+    with chat() as t:
+        ready(t)
+        t.line("@hold")  # while an answer comes, keys are the terminal's own
+        t.rest(0.3)
+        check(t.echoes() and not t.pastes_are_marked())
+
+
+@case
+def a_stop_gives_the_terminal_back_for_a_while():
+    with chat() as t:
+        ready(t)
+        t.type("dra")
+        t.expect("dra")
+        os.kill(t.pid, signal.SIGTSTP)
+        t.rest(0.3)
+        check(t.echoes() and not t.pastes_are_marked())
+        os.kill(t.pid, signal.SIGCONT)
+        t.expect("> dra")
+        check(not t.echoes() and t.pastes_are_marked())
+        t.line("ft")
+        t.expect(r"ft\r\nabcde\r\n> ")
+
+
+@case
+def a_dumb_terminal_gets_plain_lines():
+    with chat(env={"TERM": "dumb"}) as t:
+        t.expect(r"commands\.\r\n> ")
+        check(t.echoes())
+        t.line("one")
+        t.expect(r"one\r\nabcde\r\n> ")
+        check("\x1b" not in t.raw, repr(t.raw))
 
 
 @case

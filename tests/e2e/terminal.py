@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program on a pseudo-terminal, as a person meets it: keys go in, the screen's bytes come out."""
+import codecs
 import fcntl
 import os
 import pty
@@ -17,7 +18,9 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 
 class Terminal:
     def __init__(self, *command, env=None, columns=100):
-        self.seen = ""  # everything so far
+        self.raw = ""  # everything so far
+        self.seen = ""  # what of it a person sees: without the switch of bracketed paste
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.at = 0  # up to where expect() has looked
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -32,8 +35,16 @@ class Terminal:
             data = os.read(self.fd, 65536)
         except OSError:  # EIO: the program has ended
             data = b""
-        self.seen += data.decode(errors="replace")
+        self.raw += self.decoder.decode(data)
+        # A switch of which the end is missing is not seen either.
+        self.seen = re.sub(r"\x1b\[\?2004[hl]|\x1b(\[(\?(2(0(04?)?)?)?)?)?$", "", self.raw)
         return bool(data)
+
+    def pastes_are_marked(self):
+        return self.raw.rfind("\x1b[?2004h") > self.raw.rfind("\x1b[?2004l")
+
+    def echoes(self):
+        return bool(termios.tcgetattr(self.fd)[3] & termios.ECHO)
 
     def expect(self, pattern, timeout=30):
         """Waits for a regular expression in what comes after the last match; returns the match."""
