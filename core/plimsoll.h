@@ -556,7 +556,8 @@ PLIM_API void plim_request_opts_init_sized(plim_request_opts *opts, size_t opts_
 /* Validates, renders and tokenizes on the calling thread, judges whether the request can ever fit,
  * and queues it. Everything that the options point to is copied (but user). *ret is the caller's,
  * to plim_request_free(). The result is known before any header need be sent: INVALID, FORMAT,
- * CONTEXT, NOMEM_NEVER (never), QUEUE_FULL, NOMEM_NOW, NOMEM_HOST (now), CLOSED. */
+ * LIMIT (a chat of too many values), CONTEXT, NOMEM_NEVER (never), QUEUE_FULL, NOMEM_NOW,
+ * NOMEM_HOST (now), CLOSED. */
 PLIM_API int plim_request_submit(plim_engine *engine, const plim_request_opts *opts,
                                  plim_request **ret, plim_error *err);
 /* The user pointer of its options. */

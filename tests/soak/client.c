@@ -9,9 +9,10 @@
 
 #define TEXT_MAX   4096
 #define TOKENS_MAX 4096
-#define BURST      12    // requests of one client at once: more than the queue holds beside others
-#define STEMS      2     // prompts that requests share as their beginning
-#define HUGE_CHAT  60000 // messages: beyond any host budget of 64 MiB
+#define BURST      12 // requests of one client at once: more than the queue holds beside others
+#define STEMS      2  // prompts that requests share as their beginning
+#define HUGE_CHAT                                                                                  \
+    52000 // messages of five values: what a chat may have, and beyond any budget of 64 MiB
 
 enum kind {
     KIND_TEXT,
