@@ -615,8 +615,9 @@ PLIM_API int plim_request_next(plim_request *request, int64_t timeout_ms, plim_e
 
 /* ---- files ---- */
 
-/* What a model file says of itself: keys and tensors, as text, or as JSON. Reads the header only.
- * INVALID, NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_HOST, LIMIT. */
+/* What a model file says of itself: keys and tensors, as text, or as JSON, and whether a start
+ * could load it ("loadable", with "reason" where not). Reads the header only. INVALID, NOT_FOUND,
+ * IO, FORMAT, UNSUPPORTED, NOMEM_HOST, LIMIT. */
 PLIM_API int plim_inspect(const char *path, bool json, char *out, size_t cap, size_t *need,
                           plim_error *err);
 

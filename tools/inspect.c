@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// plimsoll inspect: what a model file says of itself.
+// plimsoll inspect: what a model file says of itself, and whether it can be loaded.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -50,7 +50,9 @@ int plim_cmd_inspect(int argc, char **argv)
     const struct plm_opt_command cmd = {
         .name = "inspect",
         .operands = "FILE",
-        .summary = "Prints the keys and tensors of a model file; reads its header only.",
+        .summary = "Prints the keys and tensors of a model file, and whether it can be "
+                   "loaded\nhere and why "
+                   "not; reads its header only.",
         .groups = &group,
         .n_groups = 1,
         .max_operands = 1,

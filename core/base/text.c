@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // What enter_c() left behind, for leave_c().
 struct locales {
@@ -65,4 +66,14 @@ bool plm_ascii_same(const char *a, const char *b, size_t n)
             break;
     }
     return true;
+}
+
+void plm_text_list(char *out, size_t cap, size_t *used, const char *item)
+{
+    const size_t n = strlen(item), comma = *used > 0 ? 2 : 0;
+    if (n + comma >= cap - *used)
+        return;
+    memcpy(out + *used, ", ", comma);
+    memcpy(out + *used + comma, item, n + 1);
+    *used += comma + n;
 }

@@ -18,5 +18,8 @@ double plm_strtod(const char *text, char **ret_end);
 // Whether both are the same, in their first n bytes where they are longer, but for the case of
 // ASCII letters.
 bool plm_ascii_same(const char *a, const char *b, size_t n);
+// Appends ", item" (the first one without the comma) to the text of *used bytes in out, a string of
+// less than cap bytes: lists of what there is, in messages. Items without room are left out.
+void plm_text_list(char *out, size_t cap, size_t *used, const char *item);
 
 #endif

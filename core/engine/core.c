@@ -25,6 +25,7 @@ static int parse_template(struct plm_core *core, struct plm_error *err)
         return r;
     // The model can still complete; a chat request will say that there is no template.
     plm_logf(&core->log, PLM_LOG_WARN, "the model's chat template is not usable: %s", why.msg);
+    snprintf(core->chat_fault, sizeof(core->chat_fault), "%s", why.msg);
     core->chat = NULL;
     return PLM_OK;
 }
@@ -75,19 +76,14 @@ static void say_stray_ids(const struct plm_core *core)
                  name, id, plm_tokenizer_n_vocab(core->tokenizer));
 }
 
-static int open_files(struct plm_core *core, struct plm_error *err)
+// What the header says: hyper-parameters, tensors, vocabulary.
+static int read_header(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_model_opts opts = {.kv_f32 = core->opts.kv_f32 != 0,
                                         .float_activations = core->opts.float_activations != 0};
-    int r = plm_gguf_open_header(core->host, core->opts.model_path, &core->gguf, err);
-    if (r == PLM_OK)
-        r = plm_model_create(core->host, core->gguf, &opts, &core->model, err);
-    if (r == PLM_OK)
-        r = check_context(core, err);
+    int r = plm_model_create(core->host, core->gguf, &opts, &core->model, err);
     if (r == PLM_OK)
         r = plm_tokenizer_create(core->host, core->gguf, &core->tokenizer, err);
-    if (r == PLM_OK)
-        r = list_eog(core, err);
     if (r != PLM_OK)
         return r;
     // Rows of the embedding beyond the vocabulary are never chosen; the other way round would read
@@ -97,6 +93,20 @@ static int open_files(struct plm_core *core, struct plm_error *err)
         return plm_fail(err, PLM_ERR_FORMAT,
                         "the vocabulary has %d tokens, but token_embd.weight has %u rows",
                         plm_tokenizer_n_vocab(core->tokenizer), n_vocab);
+    return PLM_OK;
+}
+
+static int open_files(struct plm_core *core, struct plm_error *err)
+{
+    int r = plm_gguf_open_header(core->host, core->opts.model_path, &core->gguf, err);
+    if (r == PLM_OK)
+        r = plm_gguf_about(core->gguf, read_header(core, err), err);
+    if (r == PLM_OK)
+        r = check_context(core, err);
+    if (r == PLM_OK)
+        r = list_eog(core, err);
+    if (r != PLM_OK)
+        return r;
     say_stray_ids(core);
     return open_template(core, err);
 }

@@ -133,8 +133,9 @@ struct plm_core {
     struct plm_gguf *gguf;
     struct plm_model *model;
     struct plm_tokenizer *tokenizer;
-    struct plm_template *chat;      // NULL: the model has none
-    struct plm_chat_form chat_form; // what it reads
+    struct plm_template *chat;            // NULL: the model has none, or one that can not be used:
+    char chat_fault[PLM_ERROR_MSG_BYTES]; // why, or ""
+    struct plm_chat_form chat_form;       // what it reads
     struct plm_weight_sizes weight_sizes;
     struct plm_arena *weights;
     struct plm_arena *workspace;

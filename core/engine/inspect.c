@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model file says of itself, from its header alone.
+// What a model file says of itself, from its header alone, and whether it can be loaded here.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/utf8.h"
+#include "core/engine/core.h"
 #include "core/engine/impl.h"
 #include "core/model/types.h"
 
 #define VALUE_BYTES_MAX 4096 // of one value in the output; longer ones are cut with a mark
+
+// How far a start gets with it.
+struct loadable {
+    bool yes;
+    struct plm_error why;                 // not
+    char chat_fault[PLM_ERROR_MSG_BYTES]; // why its chat template can not be used, or ""
+};
 
 static void append_cut(struct plm_buf *buf, struct plm_slice text)
 {
@@ -61,7 +69,13 @@ static const char *type_of(const struct plm_gguf_tensor *t)
     return name != NULL ? name : "?";
 }
 
-static void write_json(struct plm_buf *buf, const struct plm_gguf *gguf)
+static void append_string(struct plm_buf *buf, const char *text)
+{
+    plm_buf_append_json(buf, (struct plm_slice){text, strlen(text)});
+}
+
+static void write_json(struct plm_buf *buf, const struct plm_gguf *gguf,
+                       const struct loadable *loadable)
 {
     struct plm_buf scratch;
     plm_buf_init(&scratch, buf->host, buf->owner);
@@ -81,13 +95,23 @@ static void write_json(struct plm_buf *buf, const struct plm_gguf *gguf)
         plm_buf_printf(buf, "], \"bytes\": %" PRIu64 ", \"file\": %u, \"offset\": %" PRIu64 "}",
                        t->bytes, t->file, t->offset);
     }
-    plm_buf_append_str(buf, "]}");
+    plm_buf_printf(buf, "], \"loadable\": %s", loadable->yes ? "true" : "false");
+    if (!loadable->yes) {
+        plm_buf_append_str(buf, ", \"reason\": ");
+        append_string(buf, loadable->why.msg);
+    }
+    if (loadable->chat_fault[0] != '\0') {
+        plm_buf_append_str(buf, ", \"chat_template_error\": ");
+        append_string(buf, loadable->chat_fault);
+    }
+    plm_buf_append_char(buf, '}');
     if (scratch.failed)
         buf->failed = true;
     plm_buf_finish(&scratch);
 }
 
-static void write_text(struct plm_buf *buf, const struct plm_gguf *gguf)
+static void write_text(struct plm_buf *buf, const struct plm_gguf *gguf,
+                       const struct loadable *loadable)
 {
     struct plm_buf scratch;
     plm_buf_init(&scratch, buf->host, buf->owner);
@@ -112,9 +136,36 @@ static void write_text(struct plm_buf *buf, const struct plm_gguf *gguf)
         append_shape(buf, t, " x ");
         plm_buf_printf(buf, "  %" PRIu64 " bytes\n", t->bytes);
     }
+    if (loadable->chat_fault[0] != '\0')
+        plm_buf_printf(buf, "\nchat template: cannot be used: %s", loadable->chat_fault);
+    if (loadable->yes)
+        plm_buf_append_str(buf, "\nloads here: yes\n");
+    else
+        plm_buf_printf(buf, "\nloads here: no: %s\n", loadable->why.msg);
     if (scratch.failed)
         buf->failed = true;
     plm_buf_finish(&scratch);
+}
+
+// Does what a start does before it opens a device. Returns PLM_ERR_NOMEM_HOST where there is too
+// little memory to say, else PLM_OK.
+static int judge(struct plm_host *host, const char *path, struct loadable *ret,
+                 struct plm_error *err)
+{
+    const struct plm_engine_env env = {.host = host};
+    struct plm_core *core;
+    plim_engine_opts opts;
+    plim_engine_opts_init(&opts);
+    opts.model_path = path;
+    *ret = (struct loadable){.yes = false};
+    int r = plm_core_open(&env, &opts, &core, &ret->why);
+    if (r == PLM_OK) {
+        memcpy(ret->chat_fault, core->chat_fault, sizeof(ret->chat_fault));
+        r = plm_gguf_check_data(core->gguf, &ret->why);
+        plm_core_destroy(core);
+    }
+    ret->yes = r == PLM_OK;
+    return r == PLM_ERR_NOMEM_HOST ? plm_fail(err, r, "%s", ret->why.msg) : PLM_OK;
 }
 
 static int inspect(const char *path, bool json, char *out, size_t cap, size_t *need,
@@ -129,7 +180,14 @@ static int inspect(const char *path, bool json, char *out, size_t cap, size_t *n
     struct plm_host *host = plm_host_create(0);
     if (host == NULL)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory");
-    int r = plm_gguf_open(host, path, &gguf, &why);
+    // A truncated file still says what it should be.
+    int r = plm_gguf_open_header(host, path, &gguf, &why);
+    struct loadable loadable;
+    if (r == PLM_OK) {
+        r = judge(host, path, &loadable, &why);
+        if (r != PLM_OK)
+            plm_gguf_close(gguf);
+    }
     if (r != PLM_OK) {
         plm_host_destroy(host);
         return plm_error_out(err, plm_fail_about(&why, r, "path"), &why);
@@ -137,9 +195,9 @@ static int inspect(const char *path, bool json, char *out, size_t cap, size_t *n
     struct plm_buf buf;
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
     if (json)
-        write_json(&buf, gguf);
+        write_json(&buf, gguf, &loadable);
     else
-        write_text(&buf, gguf);
+        write_text(&buf, gguf, &loadable);
     if (buf.failed)
         r = plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL, "no host memory for the text");
     else

@@ -172,6 +172,12 @@ static struct plm_gguf *create(struct plm_host *host, struct plm_error *err)
     return gguf;
 }
 
+int plm_gguf_about(const struct plm_gguf *gguf, int status, struct plm_error *err)
+{
+    // Host memory is not the file's fault.
+    return status == PLM_ERR_NOMEM_HOST ? status : in_file(gguf->files[0].path, status, err);
+}
+
 int plm_gguf_check_data(const struct plm_gguf *gguf, struct plm_error *err)
 {
     char name[PLM_GGUF_QUOTE_BYTES];

@@ -64,6 +64,9 @@ int plm_gguf_open(struct plm_host *host, const char *path, struct plm_gguf **ret
 // keep no bytes. plm_gguf_read of what is not there is PLM_ERR_IO.
 int plm_gguf_open_header(struct plm_host *host, const char *path, struct plm_gguf **ret,
                          struct plm_error *err);
+// Puts the file's path before the message of a failure that is about what the file says. Returns
+// status.
+int plm_gguf_about(const struct plm_gguf *gguf, int status, struct plm_error *err);
 // PLM_OK where every tensor's data lies within its file, as after plm_gguf_open; else
 // PLM_ERR_FORMAT: the file is truncated.
 int plm_gguf_check_data(const struct plm_gguf *gguf, struct plm_error *err);

@@ -392,12 +392,15 @@ static int take_type(struct parser *p, struct plm_gguf_tensor *tensor)
         return status;
     const struct plm_type_traits *traits = plm_type_traits((uint32_t)id);
     const char *name = plm_type_name((uint32_t)id);
+    char names[PLM_TYPE_NAMES_BYTES];
+    plm_type_names(false, names);
     if (traits == NULL && name != NULL)
-        return bad(p, PLM_ERR_UNSUPPORTED, "has type %s (id %llu), which is not supported", name,
-                   (unsigned long long)id);
+        return bad(p, PLM_ERR_UNSUPPORTED,
+                   "has type %s (id %llu), which is not supported (there are: %s)", name,
+                   (unsigned long long)id, names);
     if (traits == NULL)
-        return bad(p, PLM_ERR_UNSUPPORTED, "has type id %llu, which is unknown",
-                   (unsigned long long)id);
+        return bad(p, PLM_ERR_UNSUPPORTED, "has type id %llu, which is unknown (there are: %s)",
+                   (unsigned long long)id, names);
     tensor->type = (enum plm_type)id;
     if (tensor->ne[0] % traits->block_elems != 0)
         return bad(p, PLM_ERR_FORMAT, "has rows of %llu elements, not a multiple of the %u of %s",

@@ -92,7 +92,8 @@ static int read_rope_scaling(const struct plm_gguf *gguf, const struct plm_arch 
         return r;
     bool linear = plm_slice_eq_str(type, "linear");
     if (!linear && !plm_slice_eq_str(type, "none"))
-        return plm_fail(err, PLM_ERR_UNSUPPORTED, "key %s: rope scaling \"%.*s\" is not supported",
+        return plm_fail(err, PLM_ERR_UNSUPPORTED,
+                        "key %s: rope scaling \"%.*s\" is not supported (there are: linear, none)",
                         key, (int)plm_min_i64((int64_t)type.len, 40), type.ptr);
     float factor = 1.0f;
     // Old converters wrote scale_linear and no type.

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/model/arch.h"
 
 static const struct plm_arch *const archs[] = {&plm_arch_llama, &plm_arch_qwen2};
@@ -19,6 +20,17 @@ static const struct plm_arch *find_arch(struct plm_slice name)
     return NULL;
 }
 
+static int fail_arch(struct plm_slice name, struct plm_error *err)
+{
+    char names[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++)
+        plm_text_list(names, sizeof(names), &used, archs[i]->name);
+    return plm_fail(err, PLM_ERR_UNSUPPORTED,
+                    "architecture \"%.*s\" is not supported (there are: %s)",
+                    (int)plm_min_i64((int64_t)name.len, 40), name.ptr, names);
+}
+
 static int read_arch(struct plm_model *model, struct plm_error *err)
 {
     struct plm_slice name;
@@ -29,8 +41,7 @@ static int read_arch(struct plm_model *model, struct plm_error *err)
                    : r;
     model->arch = find_arch(name);
     if (model->arch == NULL)
-        return plm_fail(err, PLM_ERR_UNSUPPORTED, "architecture \"%.*s\" is not supported",
-                        (int)plm_min_i64((int64_t)name.len, 40), name.ptr);
+        return fail_arch(name, err);
     return model->arch->check(model->gguf, err);
 }
 

@@ -6,24 +6,14 @@
 #include "core/model/arch.h"
 #include "core/model/types.h"
 
-static bool multiplies(enum plm_type type)
+static int fail_type(const struct plm_gguf_tensor *t, bool vector, struct plm_error *err)
 {
-    switch (type) {
-    case PLM_TYPE_F32:
-    case PLM_TYPE_F16:
-    case PLM_TYPE_BF16:
-    case PLM_TYPE_Q8_0:
-    case PLM_TYPE_Q4_0:
-    case PLM_TYPE_Q4_1:
-    case PLM_TYPE_Q4_K:
-    case PLM_TYPE_Q6_K: return true;
-    default: return false;
-    }
-}
-
-static bool is_plain(enum plm_type type)
-{
-    return type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
+    char names[PLM_TYPE_NAMES_BYTES];
+    plm_type_names(vector, names);
+    return plm_fail(err, PLM_ERR_UNSUPPORTED,
+                    "tensor %.*s has the type %s, which is not supported%s (there are: %s)",
+                    (int)t->name.len, t->name.ptr, plm_type_name(t->type),
+                    vector ? " for a vector" : "", names);
 }
 
 // Names are at most 63 bytes in the format; the longest here has 40.
@@ -65,10 +55,8 @@ static int take(struct plm_model *model, const char *pattern, uint32_t il, uint3
         r = check_shape(t, n_in, n_out, err);
     if (r != PLM_OK)
         return r;
-    if (t != NULL && !(vector ? is_plain(t->type) : multiplies(t->type)))
-        return plm_fail(err, PLM_ERR_UNSUPPORTED, "tensor %.*s has the type %s, which is not %s",
-                        (int)t->name.len, t->name.ptr, plm_type_name(t->type),
-                        vector ? "supported for a vector" : "supported yet");
+    if (t != NULL && !plm_type_is_supported(t->type, vector))
+        return fail_type(t, vector, err);
     *ret = (struct plm_weight){.tensor = t, .n_in = n_in, .n_out = n_out, .vector = vector};
     return PLM_OK;
 }

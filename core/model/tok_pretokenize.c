@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splitting text into the words inside which merging happens, by the regular expressions that the
 // models were trained with.
+#include "core/base/text.h"
 #include "core/base/utf8.h"
 #include "core/model/tok.h"
 
@@ -67,6 +68,19 @@ static void pcre_free(void *ptr, void *host)
     plm_free(host, ptr);
 }
 
+static int fail_rule(struct plm_slice name, struct plm_error *err)
+{
+    char names[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
+        if (rules[i].name[0] != '\0')
+            plm_text_list(names, sizeof(names), &used, rules[i].name);
+    }
+    return plm_fail(err, PLM_ERR_UNSUPPORTED,
+                    "tokenizer.ggml.pre \"%.*s\" is not supported (there are: %s)",
+                    (int)(name.len < 64 ? name.len : 64), name.ptr, names);
+}
+
 int plm_tok_pre_init(struct plm_tok_pre *pre, struct plm_host *host, struct plm_slice name,
                      struct plm_error *err)
 {
@@ -74,10 +88,7 @@ int plm_tok_pre_init(struct plm_tok_pre *pre, struct plm_host *host, struct plm_
     while (i < sizeof(rules) / sizeof(*rules) && !plm_slice_eq_str(name, rules[i].name))
         i++;
     if (i == sizeof(rules) / sizeof(*rules))
-        return plm_fail(err, PLM_ERR_UNSUPPORTED,
-                        "tokenizer.ggml.pre \"%.*s\" is not supported; gpt-2, smollm, qwen2 and "
-                        "llama-bpe are",
-                        (int)(name.len < 64 ? name.len : 64), name.ptr);
+        return fail_rule(name, err);
     pre->nfc = rules[i].nfc;
     pre->ignore_merges = rules[i].ignore_merges;
     pre->add_bos = rules[i].add_bos;

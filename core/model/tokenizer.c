@@ -128,7 +128,7 @@ static int load_kind(struct plm_tokenizer *tokenizer, const struct plm_gguf *ggu
     }
     if (!plm_slice_eq_str(model, "gpt2"))
         return plm_fail(err, PLM_ERR_UNSUPPORTED,
-                        "%s \"%.*s\" is not supported; gpt2 and llama are", key,
+                        "%s \"%.*s\" is not supported (there are: gpt2, llama)", key,
                         (int)(model.len < 64 ? model.len : 64), model.ptr);
     tokenizer->kind = PLM_TOK_BPE;
     struct plm_slice pre = {"", 0};

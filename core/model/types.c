@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 
 static const struct plm_type_traits traits[] = {
     [PLM_TYPE_F32] = {"F32", 1, 4},         [PLM_TYPE_F16] = {"F16", 1, 2},
@@ -24,6 +25,30 @@ static const char *const other_names[] = {
     [29] = "IQ1_M",  [31] = "Q4_0_4_4", [32] = "Q4_0_4_8", [33] = "Q4_0_8_8", [34] = "TQ1_0",
     [35] = "TQ2_0",  [40] = "NVFP4",    [41] = "Q1_0",     [42] = "Q2_0",
 };
+
+// What there are kernels for; the first N_PLAIN also as vectors.
+static const enum plm_type supported[] = {PLM_TYPE_F32,  PLM_TYPE_F16,  PLM_TYPE_BF16,
+                                          PLM_TYPE_Q8_0, PLM_TYPE_Q4_0, PLM_TYPE_Q4_1,
+                                          PLM_TYPE_Q4_K, PLM_TYPE_Q6_K};
+#define N_SUPPORTED (sizeof(supported) / sizeof(supported[0]))
+#define N_PLAIN     3
+
+bool plm_type_is_supported(uint32_t id, bool vector)
+{
+    for (size_t i = 0; i < (vector ? N_PLAIN : N_SUPPORTED); i++) {
+        if ((uint32_t)supported[i] == id)
+            return true;
+    }
+    return false;
+}
+
+void plm_type_names(bool vector, char ret[PLM_TYPE_NAMES_BYTES])
+{
+    size_t used = 0;
+    ret[0] = '\0';
+    for (size_t i = 0; i < (vector ? N_PLAIN : N_SUPPORTED); i++)
+        plm_text_list(ret, PLM_TYPE_NAMES_BYTES, &used, traits[supported[i]].name);
+}
 
 const struct plm_type_traits *plm_type_traits(uint32_t id)
 {
