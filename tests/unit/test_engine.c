@@ -407,7 +407,7 @@ END_TEST
 // The id of the token that is this one byte.
 static int32_t token_of_byte(plim_engine *engine, char byte)
 {
-    plim_model_info info;
+    plim_model_info info = PLIM_INIT(plim_model_info);
     plim_engine_model(engine, &info);
     for (int32_t id = 0; id < (int32_t)info.n_vocab; id++) {
         char bytes[8];
