@@ -556,7 +556,7 @@ def wrong_starts_say_what_is_wrong():
         for args, status, words in [
             (["serve", "-m", "x.gguf", "--port", str(server.port)], 1, ["port", str(server.port), "in use"]),
             (["serve", "-m", "missing.gguf", "--port", "0"], 1, ["no such model file"]),
-            (["serve"], 2, ["-m FILE"]),
+            (["serve"], 2, ["no model; name its file"]),
             (["serve", "-m", "x", "--port", "99999"], 2, ["--port", "0 to 65535"]),
             (["serve", "-m", "x", "--parallel", "0"], 2, ["--parallel", "1 to 4096"]),
             (["serve", "-m", "x", "--parallel", "-3"], 2, ["--parallel", "1 to 4096"]),
