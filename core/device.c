@@ -110,6 +110,42 @@ static bool parse_index(const char *s, uint32_t *ret)
     return true;
 }
 
+// What an id says behind its backend's name.
+struct argument {
+    const void *configured; // what the backend made of it, or NULL
+    uint32_t index;
+};
+
+static int read_argument(const struct plm_backend *backend, struct plm_host *host, const char *id,
+                         const char *text, struct argument *ret, struct plm_error *err)
+{
+    if (backend->configure != NULL)
+        return backend->configure(host, text, &ret->configured, err);
+    if (!parse_index(text, &ret->index))
+        return plm_fail(err, PLM_ERR_INVALID, "device '%.64s': what follows ':' is no device index",
+                        id);
+    return PLM_OK;
+}
+
+int plm_device_judge_id(struct plm_host *host, const char *id, struct plm_error *err)
+{
+    const char *colon = id != NULL ? strchr(id, ':') : NULL;
+    if (colon == NULL)
+        return PLM_OK;
+    struct argument argument = {.configured = NULL};
+    char name[16] = "";
+    const struct plm_backend *backend = find_backend(id, (size_t)(colon - id));
+    if (backend == NULL) {
+        if ((size_t)(colon - id) < sizeof(name))
+            memcpy(name, id, (size_t)(colon - id));
+        return plm_backend_judge_options(name, colon + 1, err);
+    }
+    int rc = read_argument(backend, host, id, colon + 1, &argument, err);
+    if (rc == PLM_OK && argument.configured != NULL && backend->release != NULL)
+        backend->release(host, argument.configured);
+    return rc;
+}
+
 int plm_device_open(const char *id, const struct plm_device_opts *opts, struct plm_device **ret,
                     struct plm_error *err)
 {
@@ -121,20 +157,21 @@ int plm_device_open(const char *id, const struct plm_device_opts *opts, struct p
     const char *colon = strchr(id, ':');
     size_t name_len = colon != NULL ? (size_t)(colon - id) : strlen(id);
     const struct plm_backend *backend = find_backend(id, name_len);
-    if (backend == NULL)
-        return fail_unknown(id, name_len, err);
-    struct plm_device_opts own = *opts;
-    const void *configured = NULL;
-    if (colon != NULL && backend->configure != NULL) {
-        int rc = backend->configure(opts->host, colon + 1, &configured, err);
-        if (rc != PLM_OK)
-            return rc;
-        own.backend_opts = configured;
-    } else if (colon != NULL && !parse_index(colon + 1, &own.index)) {
-        return plm_fail(err, PLM_ERR_INVALID, "device '%.64s': what follows ':' is no device index",
-                        id);
+    int rc;
+    if (backend == NULL) {
+        rc = plm_device_judge_id(opts->host, id, err); // a wrong option is wrong in every build
+        return rc != PLM_OK ? rc : fail_unknown(id, name_len, err);
     }
-    int rc = plm_device_open_backend(backend, &own, ret, err);
+    struct plm_device_opts own = *opts;
+    struct argument argument = {.index = own.index};
+    rc = colon != NULL ? read_argument(backend, opts->host, id, colon + 1, &argument, err) : PLM_OK;
+    if (rc != PLM_OK)
+        return rc;
+    const void *configured = argument.configured;
+    own.index = argument.index;
+    if (colon != NULL && backend->configure != NULL)
+        own.backend_opts = configured;
+    rc = plm_device_open_backend(backend, &own, ret, err);
     if (rc == PLM_OK)
         (*ret)->configured = configured;
     else if (configured != NULL)

@@ -23,7 +23,8 @@
 #define CASES_MAX       (3 * LIST_MAX + 2)
 #define BATCH_DEFAULT   512 // as plim_engine_opts says
 
-// What an NVIDIA H100 80GB HBM3 reads when it does nothing else (measured; 3,352 on paper).
+// For CUDA alone: what an NVIDIA H100 80GB HBM3 reads when it does nothing else (measured; 3,352 on
+// paper).
 #define READ_GB_PER_S 3197.0
 
 struct flags {
@@ -35,7 +36,7 @@ struct flags {
     uint32_t mixed;
     uint32_t repetitions;
     double seconds;  // 0: as long as it takes
-    double gb_per_s; // --explain
+    double gb_per_s; // --explain; 0: not given
     bool explain;
     bool json;
 };
@@ -71,8 +72,8 @@ static const struct plm_opt table[] = {
             "of\nthe sequence (default 1024)",
             PLM_OPT_FLAG, offsetof(struct flags, explain)),
     PLM_OPT_IN("--bandwidth", "GB/S",
-               "with --explain: what the device reads, in 10^9 bytes a second\n(default 3197: "
-               "measured on an NVIDIA H100)",
+               "with --explain: what the device reads, in 10^9 bytes a second\n(default, for cuda: "
+               "3197, measured on an NVIDIA H100; others have none)",
                PLM_OPT_DOUBLE, offsetof(struct flags, gb_per_s), 0.001, 1e6),
     PLM_OPT("--json", NULL, "print JSON instead of a table", PLM_OPT_FLAG,
             offsetof(struct flags, json)),
@@ -99,10 +100,67 @@ static struct rates rates_of(const struct plm_bench_case *what)
                           sorted[what->n - 1]};
 }
 
-static void print_table(const struct plm_bench *bench, const struct plm_bench_case *cases, size_t n)
+// The memory report of the engine as it serves.
+static json_object *memory_json(const struct plm_bench *bench)
+{
+    size_t need = 0;
+    plim_engine_memory_json(bench->engine, NULL, 0, &need);
+    char *text = malloc(need + 1);
+    json_object *out = NULL;
+    if (text != NULL && plim_engine_memory_json(bench->engine, text, need + 1, &need) == PLIM_OK)
+        out = json_tokener_parse(text);
+    free(text);
+    return out;
+}
+
+static json_object *member(json_object *from, const char *name)
+{
+    json_object *value = NULL;
+    json_object_object_get_ex(from, name, &value);
+    return value;
+}
+
+// The device of a memory report; NULL: there is none.
+static json_object *device_of(json_object *memory)
+{
+    json_object *devices = member(memory, "devices");
+    return json_object_is_type(devices, json_type_array) ? json_object_array_get_idx(devices, 0)
+                                                         : NULL;
+}
+
+// What the figures depend on beside the model: device, threads, sizes and limits.
+static void print_setting(const struct plm_bench *bench, const plim_engine_opts *opts)
+{
+    const double mib = 1024.0 * 1024;
+    json_object *memory = memory_json(bench);
+    json_object *device = device_of(memory);
+    const int64_t workers = json_object_get_int64(member(device, "workers"));
+    if (device == NULL) {
+        json_object_put(memory);
+        return;
+    }
+    printf("device %s (%s)", json_object_get_string(member(device, "id")),
+           json_object_get_string(member(device, "name")));
+    if (workers > 0)
+        printf(", %lld threads", (long long)workers);
+    printf("; context %u, %u sequences, batch %u; load line %.0f MiB of %.0f", bench->model.n_ctx,
+           opts->max_sequences, opts->batch_max_tokens,
+           (double)json_object_get_int64(member(device, "limit_bytes")) / mib,
+           (double)json_object_get_int64(member(device, "total_bytes")) / mib);
+    if (opts->memory_limit_bytes > 0)
+        printf(", memory limit %.0f MiB", (double)opts->memory_limit_bytes / mib);
+    if (opts->host_limit_bytes > 0)
+        printf(", host limit %.0f MiB", (double)opts->host_limit_bytes / mib);
+    printf("\n");
+    json_object_put(memory);
+}
+
+static void print_table(const struct plm_bench *bench, const plim_engine_opts *opts,
+                        const struct plm_bench_case *cases, size_t n)
 {
     printf("plimsoll %s, %s (%s, %s, %.1f M parameters)\n", plim_version(), bench->model.name,
            bench->model.arch, bench->model.type, (double)bench->model.n_params / 1e6);
+    print_setting(bench, opts);
     printf("%-8s %8s %8s %6s %12s %12s %12s %10s\n", "case", "prompt", "decoded", "users",
            "tokens/s", "slowest", "fastest", "ms/step");
     for (size_t i = 0; i < n && cases[i].n > 0; i++) {
@@ -140,19 +198,6 @@ static json_object *case_json(const struct plm_bench_case *what)
     return out;
 }
 
-// The memory report of the engine as it serves.
-static json_object *memory_json(const struct plm_bench *bench)
-{
-    size_t need = 0;
-    plim_engine_memory_json(bench->engine, NULL, 0, &need);
-    char *text = malloc(need + 1);
-    json_object *out = NULL;
-    if (text != NULL && plim_engine_memory_json(bench->engine, text, need + 1, &need) == PLIM_OK)
-        out = json_tokener_parse(text);
-    free(text);
-    return out;
-}
-
 // How long the start took.
 struct start {
     bool (*progress)(void *ctx, const plim_progress *progress); // whom else to tell
@@ -172,12 +217,19 @@ static void print_json(const struct plm_bench *bench, const plim_engine_opts *op
                        const struct start *start, const struct plm_bench_case *cases, size_t n)
 {
     json_object *out = json_object_new_object(), *model = json_object_new_object();
+    json_object *memory = memory_json(bench);
     json_object *list = json_object_new_array();
     json_object_object_add(out, "object", json_object_new_string("bench"));
     json_object_object_add(out, "version", json_object_new_string(plim_version()));
     json_object_object_add(out, "build", json_object_new_string(plim_build_info()));
     json_object_object_add(out, "device", json_object_new_string(opts->device));
-    json_object_object_add(out, "threads", json_object_new_int64(opts->threads));
+    json_object_object_add(out, "threads", json_object_get(member(device_of(memory), "workers")));
+    json_object_object_add(out, "context", json_object_new_int64(bench->model.n_ctx));
+    json_object_object_add(out, "sequences", json_object_new_int64(opts->max_sequences));
+    json_object_object_add(out, "batch", json_object_new_int64(opts->batch_max_tokens));
+    json_object_object_add(out, "memory_limit_bytes",
+                           json_object_new_uint64(opts->memory_limit_bytes));
+    json_object_object_add(out, "host_limit_bytes", json_object_new_uint64(opts->host_limit_bytes));
     json_object_object_add(model, "path", json_object_new_string(opts->model_path));
     json_object_object_add(model, "name", json_object_new_string(bench->model.name));
     json_object_object_add(model, "arch", json_object_new_string(bench->model.arch));
@@ -189,7 +241,7 @@ static void print_json(const struct plm_bench *bench, const plim_engine_opts *op
                            json_object_new_double(start->loaded_s - start->begin_s));
     json_object_object_add(out, "ready_seconds",
                            json_object_new_double(start->ready_s - start->begin_s));
-    json_object_object_add(out, "memory", memory_json(bench));
+    json_object_object_add(out, "memory", memory);
     for (size_t i = 0; i < n && cases[i].n > 0; i++)
         json_object_array_add(list, case_json(&cases[i]));
     json_object_object_add(out, "cases", list);
@@ -330,7 +382,7 @@ static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_b
     if (cases[0].n > 0 && flags->json)
         print_json(&state, opts, &start, cases, n);
     else if (cases[0].n > 0)
-        print_table(&state, cases, n);
+        print_table(&state, opts, cases, n);
     for (size_t i = 0; i < n; i++) {
         free(cases[i].seconds);
         free(cases[i].tokens);
@@ -340,9 +392,26 @@ static int bench(plim_engine_opts *opts, const struct flags *flags, struct plm_b
     return r == PLIM_OK && plm_stdout_finish("bench") ? 0 : 1;
 }
 
+// What the device reads, in bytes a second. False: a message was printed.
+static bool choose_bandwidth(const char *device, const struct flags *flags, double *ret)
+{
+    const bool is_cuda = device != NULL && strncmp(device, "cuda", 4) == 0 &&
+                         (device[4] == '\0' || device[4] == ':');
+    *ret = 1e9 * (flags->gb_per_s > 0 ? flags->gb_per_s : READ_GB_PER_S);
+    if (flags->gb_per_s > 0 || is_cuda)
+        return true;
+    fprintf(stderr,
+            "plimsoll bench: --explain for --device %s needs --bandwidth GB/S: what it reads is "
+            "known here for cuda alone\n",
+            device != NULL ? device : "cpu");
+    return false;
+}
+
 static int explain(const plim_engine_opts *opts, const struct flags *flags)
 {
-    const double bytes_per_second = flags->gb_per_s * 1e9;
+    double bytes_per_second;
+    if (!choose_bandwidth(opts->device, flags, &bytes_per_second))
+        return 2;
     plim_error err = PLIM_INIT(plim_error);
     size_t need = 0;
     char *text = NULL;
@@ -369,8 +438,7 @@ int plim_cmd_bench(int argc, char **argv)
                           .users = "8",
                           .sampled = "0",
                           .depth = 1,
-                          .repetitions = 5,
-                          .gb_per_s = READ_GB_PER_S};
+                          .repetitions = 5};
     const char *file = NULL;
     plm_engine_flags_init(&engine_flags);
     engine_flags.opts.prefix_cache = 0;

@@ -87,7 +87,8 @@ static bool is_dry(const char *device)
 {
     static const char *const names[] = {"cuda", "hip", "vulkan"};
     for (size_t i = 0; device != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(device, names[i]) == 0)
+        const size_t n = strlen(names[i]);
+        if (strncmp(device, names[i], n) == 0 && (device[n] == '\0' || device[n] == ':'))
             return true;
     }
     return false;

@@ -3,7 +3,7 @@
 //   driver.h     what a driver does, as a table; backends/cuda and backends/hip fill it
 //   images.h     the device code that the build embeds (generated)
 //   kernels.[ch] which kernel runs an op, and its grid: pure
-//   select.c     "cuda:WHICH,key=value": which card, and how it is to be used
+//   select.c     which card is meant (its options: backends/shared/card_opts.h)
 //   cards.c      the cards there are, described and judged
 //   device.c     what all that follow use of an opened device: results, contexts, the timeline
 //   readings.c   what is free
@@ -26,29 +26,13 @@
 #include "backends/gpudrv/driver.h"
 #include "backends/gpudrv/kernels.h"
 #include "backends/hostmem/hostmem.h"
+#include "backends/shared/card_opts.h"
 #include "backends/shared/choices.h"
 #include "backends/shared/which.h"
 #include "core/backend.h"
 
 // ---- select.c ----
 
-// What follows ':' in a device's id (backends/shared/which.h). Keys:
-//   graphs=on|off   replay lists that were captured at the start (on)
-//   early=on|off    let kernels begin before their predecessor has ended, in steps of few rows (on)
-//   elastic=on|off  map elastic slabs, so that their release waits for nothing (on)
-//   spill=on|off    use a card whose driver may move memory to the host without an error (off)
-struct plm_gpu_opts {
-    struct plm_which which;
-    bool graphs;
-    bool early;
-    bool elastic;
-    bool spill;
-};
-
-void plm_gpu_opts_defaults(struct plm_gpu_opts *ret);
-// backend: for messages, "cuda".
-int plm_gpu_opts_parse(const char *backend, const char *text, struct plm_gpu_opts *ret,
-                       struct plm_error *err);
 // The card that the options name. NOT_FOUND: the error lists what there is. An unusable one counts
 // in the index and is refused by name.
 int plm_gpu_select(const char *backend, const struct plm_gpu_opts *opts,

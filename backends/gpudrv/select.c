@@ -4,52 +4,6 @@
 
 #include "backends/gpudrv/impl.h"
 
-// ---- the text after "cuda:" ----
-
-void plm_gpu_opts_defaults(struct plm_gpu_opts *ret)
-{
-    *ret = (struct plm_gpu_opts){.graphs = true, .early = true, .elastic = true};
-}
-
-struct parse {
-    const char *backend;
-    struct plm_gpu_opts *opts;
-};
-
-static int take_key(void *ctx, struct plm_piece key, struct plm_piece value, struct plm_error *err)
-{
-    const struct parse *p = ctx;
-    const struct {
-        const char *name;
-        bool *value;
-    } keys[] = {{"graphs", &p->opts->graphs},
-                {"early", &p->opts->early},
-                {"elastic", &p->opts->elastic},
-                {"spill", &p->opts->spill}};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (plm_piece_is(key, keys[i].name))
-            return plm_piece_switch(value, p->backend, keys[i].name, "on", "off", keys[i].value,
-                                    err);
-    }
-    return plm_fail(err, PLM_ERR_INVALID,
-                    "%s: no option '%.*s'; there are graphs, early, elastic and spill", p->backend,
-                    PLM_PIECE_ARGS(key));
-}
-
-int plm_gpu_opts_parse(const char *backend, const char *text, struct plm_gpu_opts *ret,
-                       struct plm_error *err)
-{
-    struct plm_gpu_opts opts;
-    struct parse p = {.backend = backend, .opts = &opts};
-    plm_gpu_opts_defaults(&opts);
-    int rc = plm_which_parse(backend, text, take_key, &p, &opts.which, err);
-    if (rc == PLM_OK)
-        *ret = opts;
-    return rc;
-}
-
-// ---- among the cards ----
-
 // What is there instead: "cuda:0 NAME; cuda:1 NAME, which lacks ..." as far as there is room.
 static int fail_none(const char *backend, const struct plm_gpu_opts *opts,
                      const struct plm_gpu_card *cards, uint32_t n, struct plm_error *err)

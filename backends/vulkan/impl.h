@@ -2,7 +2,7 @@
 // Inside the Vulkan backend. Its files, from the driver upwards:
 //   loader.c     libvulkan opened at run time, function tables
 //   instance.c   the instance; physical devices, described and judged (what is missing, by name)
-//   select.c     "vulkan:WHICH,key=value": which device, and how it is to be used
+//   select.c     which device is meant (its options: backends/shared/card_opts.h)
 //   coopmat.c    cooperative matrices: what the driver lists
 //   types.c      memory types by role: pure
 //   device.c     what all that follow use of an opened device: results, timelines, commands
@@ -30,6 +30,7 @@
 #include <vulkan/vulkan_core.h>
 
 #include "backends/hostmem/hostmem.h"
+#include "backends/shared/card_opts.h"
 #include "backends/shared/choices.h"
 #include "backends/shared/which.h"
 #include "core/backend.h"
@@ -117,30 +118,6 @@ struct plm_vk_features {
 };
 // Zeroed and linked, to be asked with or enabled; it must not be moved afterwards.
 void plm_vk_features_chain(struct plm_vk_features *ret);
-
-// ---- select.c ----
-
-// What follows ':' in a device's id (backends/shared/which.h). Keys:
-//   math=f32|f16     arithmetic of float products; f16 is a numerics class of its own
-//   dot=on|off       integer dot product instructions, where the driver has them (on)
-//   coopmat=on|off   cooperative matrix, where the driver lists the shape (on)
-//   kernels=auto|gpu gpu: what cards run also on a driver for the CPU, which has few of its own
-//   (tests) host_visible=on|off  off: never map device memory, go through the rings (tests)
-//   submit_ms=N      longest submit; 0: what the driver is known to tolerate
-//   cache=FILE       pipeline cache, read at open and written after the warm-up
-struct plm_vk_opts {
-    struct plm_which which;
-    bool f16_math;
-    bool dot;
-    bool coopmat;
-    bool gpu_kernels;
-    bool host_visible;
-    uint32_t submit_ms;
-    char cache_path[4096]; // "": none
-};
-
-void plm_vk_opts_defaults(struct plm_vk_opts *ret);
-int plm_vk_opts_parse(const char *text, struct plm_vk_opts *ret, struct plm_error *err);
 
 // ---- memory types (types.c) ----
 

@@ -295,7 +295,7 @@ static int read_and_explain(struct plm_host *host, const plim_engine_opts *o, st
     struct plm_model *model = NULL;
     int r = plm_gguf_open_header(host, o->model_path, &gguf, err);
     if (r == PLM_OK)
-        r = plm_model_create(host, gguf, &opts, &model, err);
+        r = plm_gguf_about(gguf, plm_model_create(host, gguf, &opts, &model, err), err);
     if (r == PLM_OK)
         r = explain(host, model, plm_dry_kind(o->device), e, json, buf, err);
     plm_model_destroy(model);
@@ -324,6 +324,8 @@ static int explain_opts(const plim_engine_opts *opts, double bytes_per_second, b
     else if (!(bytes_per_second >= 1) || bytes_per_second > 1e18)
         r = plm_error_set(err, PLIM_ERR_INVALID, "bytes_per_second",
                           "nothing reads %g bytes a second", bytes_per_second);
+    else if ((r = plm_device_judge_id(env.host, o.device, &why)) != PLM_OK)
+        r = plm_error_out(err, plm_fail_about(&why, r, "device"), &why);
     else if ((r = read_and_explain(env.host, &o, &e, json, &buf, &why)) != PLM_OK)
         r = plm_error_out(err, plm_fail_about(&why, r, "model_path"), &why);
     else

@@ -216,6 +216,7 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
     };
     struct plm_report_device device = {.id = core->device_id,
                                        .name = plm_device_caps(core->device)->name,
+                                       .workers = plm_device_caps(core->device)->workers,
                                        .plan = &core->profile.plan,
                                        .limit_bytes = m->limit_bytes,
                                        .foreign_bytes = m->foreign_bytes,

@@ -247,6 +247,8 @@ static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
     open_object(buf, NULL);
     text(buf, "id", d->id);
     text(buf, "name", d->name);
+    if (d->workers > 0)
+        integer(buf, "workers", d->workers);
     integer(buf, "total_bytes", d->plan->in.T);
     integer(buf, "limit_bytes", d->limit_bytes);
     integer(buf, "used_bytes", ledger->held_bytes);

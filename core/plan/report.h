@@ -57,6 +57,7 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
 struct plm_report_device {
     const char *id;
     const char *name;
+    uint32_t workers; // threads that compute; 0: a device of its own
     const struct plm_plan *plan;
     struct plm_ledger_stats ledger;
     int64_t limit_bytes;   // the line now

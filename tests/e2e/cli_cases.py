@@ -162,7 +162,7 @@ def failures_are_status_1():
                        (["run", "-m", "x", "-p", "@nan"], "no numbers"),
                        (["run", "-m", "x", "-f", "/nonexistent"], "/nonexistent: No such file"),
                        (["bench", "-m", "missing"], "no such model file"),
-                       (["bench", "-m", "missing", "--explain"], "no such file"),
+                       (["bench", "-m", "missing", "--explain", "--bandwidth", "9"], "no such file"),
                        (["plan", "-m", "missing"], "no such file"),
                        (["plan", "-m", "missing", "--device", "cuda"], "--device-memory BYTES plans"),
                        (["plan", "--diff", "/nonexistent", "b"], "/nonexistent: No such"),
@@ -178,7 +178,10 @@ def results_as_json():
     same(json.loads(run("plan", "-m", "x", "--json").stdout), {"object": "plan"})
     same(json.loads(run("devices", "--json").stdout)[0]["id"], "cpu")
     same(run("devices").stderr, "abacus: no beads\n")
-    same(run("bench", "-m", "x", "--explain").stdout, "3197000000000 bytes/s\n")
+    same(run("bench", "-m", "x", "--explain", "--device", "cuda:0").stdout, "3197000000000 bytes/s\n")
+    for device in ("cpu", "vulkan", "hip", "cudas"):  # nobody knows what they read
+        wrong("bench", "-m", "x", "--explain", "--device", device,
+              says=f"--device {device} needs --bandwidth GB/S")
     same(json.loads(run("bench", "-m", "x", "--explain", "--bandwidth", "0.5", "--json").stdout),
          {"bytes_per_second": 500000000})
     same(json.loads(run("inspect", "--json", "x").stdout), {"keys": {}})

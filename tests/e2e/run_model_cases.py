@@ -121,6 +121,9 @@ def the_other_commands():
     check(bench.returncode == 0, bench)
     report = json.loads(bench.stdout)
     check(0 < report["load_seconds"] <= report["ready_seconds"], report)
+    device = report["memory"]["devices"][0]
+    same((report["threads"], report["sequences"]), (device.get("workers"), 4))
+    check(report["context"] > 0 and report["batch"] > 0, report)
     check(report["memory"]["devices"][0]["used_bytes"] > 0, report)
     cases = report["cases"]
     same([(c["name"], c["prompt_tokens"], c["users"]) for c in cases],
