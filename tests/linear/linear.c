@@ -176,6 +176,7 @@ struct run {
     char *text;
     plim_engine *engine;
     struct plm_openai_rules rules;
+    plim_request_opts defaults;
     // TEMPLATE
     struct plm_template *tmpl;
     struct json_object *context;
@@ -338,8 +339,12 @@ static void open_engine(struct run *run, const char *model)
     if (plim_engine_create(&o, &run->engine, &error) != PLIM_OK)
         die(run, "engine", error.message);
     plim_engine_model(run->engine, &info);
-    run->rules = (struct plm_openai_rules){
-        .engine = run->engine, .model_names = names, .n_model_names = 1, .n_vocab = info.n_vocab};
+    plim_request_opts_init(&run->defaults);
+    run->rules = (struct plm_openai_rules){.engine = run->engine,
+                                           .defaults = &run->defaults,
+                                           .model_names = names,
+                                           .n_model_names = 1,
+                                           .n_vocab = info.n_vocab};
 }
 
 static void run_case(struct run *run, const struct linear_case *c, const char *model)
