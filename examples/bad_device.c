@@ -22,7 +22,7 @@ static int fail(const char *device, const plim_error *err)
 // Reads all events of one request.
 static int collect(plim_request *request, const char *device, struct answer *ret)
 {
-    plim_event event = {.struct_size = sizeof(event)};
+    plim_event event = PLIM_INIT(plim_event);
     while (plim_request_next(request, -1, &event) == PLIM_OK && event.type != PLIM_EVENT_DONE) {
         size_t room = sizeof(ret->text) - ret->len;
         size_t n = event.text_len < room ? event.text_len : room;
@@ -59,7 +59,7 @@ static int answer(const char *model, const char *device, struct answer *ret)
         status = collect(request, device, ret);
         plim_request_free(request);
     }
-    plim_metrics metrics = {.struct_size = sizeof(metrics)};
+    plim_metrics metrics = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &metrics);
     printf("%s: %zu bytes of text, device lost %llu times\n", device, ret->len,
            (unsigned long long)metrics.losses);

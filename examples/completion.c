@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     if (plim_request_submit(engine, &ask, &request, &err) != PLIM_OK) {
         status = fail("refused", &err); // an ordinary result: too long, or too much for now
     } else {
-        plim_event event = {.struct_size = sizeof(event)};
+        plim_event event = PLIM_INIT(plim_event);
         while (plim_request_next(request, -1, &event) == PLIM_OK && event.type != PLIM_EVENT_DONE) {
             fwrite(event.text, 1, event.text_len, stdout);
             fflush(stdout);

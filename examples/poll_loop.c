@@ -28,7 +28,7 @@ static void append(struct answer *answer, const plim_event *event)
 static bool drain(plim_request *request)
 {
     struct answer *answer = plim_request_user(request);
-    plim_event event = {.struct_size = sizeof(event)};
+    plim_event event = PLIM_INIT(plim_event);
     while (plim_request_next(request, 0, &event) == PLIM_OK) {
         if (event.type != PLIM_EVENT_DONE) {
             append(answer, &event);

@@ -44,7 +44,7 @@ static int submit(struct plm_bench *bench, const struct plm_bench_case *what, st
 static int wait_for(struct user *user, enum plim_event_type type, plim_event *ret, plim_error *err)
 {
     int r;
-    *ret = (plim_event){.struct_size = sizeof(*ret)};
+    *ret = (plim_event)PLIM_INIT(plim_event);
     while ((r = plim_request_next(user->request, -1, ret)) == PLIM_OK &&
            ret->type != (int32_t)type && ret->type != PLIM_EVENT_DONE)
         ;
@@ -77,7 +77,7 @@ static int wait_done(struct user *user, plim_error *err)
 
 static uint64_t generated(const struct plm_bench *bench)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(bench->engine, &m);
     return m.generated_tokens;
 }

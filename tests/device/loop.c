@@ -27,7 +27,7 @@ static void say(const char *line)
 static void tell_state(void)
 {
     char line[512];
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     snprintf(
         line, sizeof(line),
@@ -61,7 +61,7 @@ static plim_request *ask(uint32_t which)
 // Folds the tokens of an answer into *digest (FNV-1a); returns whether it ended well.
 static bool drain(plim_request *request, uint64_t *digest)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (plim_request_next(request, -1, &e) == PLIM_OK && e.type != PLIM_EVENT_DONE) {
         if (e.type == PLIM_EVENT_TOKEN)
             *digest = (*digest ^ (uint64_t)(uint32_t)e.token) * UINT64_C(1099511628211);

@@ -20,7 +20,7 @@ static void demand(bool condition, const char *what)
 
 static int64_t host_used(void)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     return m.host_used_bytes;
 }

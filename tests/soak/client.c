@@ -336,7 +336,7 @@ static void submit(struct soak_client *c, struct ask *a)
 
 static void read_to_end(struct soak_client *c, struct ask *a)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     uint64_t tokens = 0, h = UINT64_C(0xCBF29CE484222325);
     for (uint32_t events = 0;; events++) {
         if (events == a->leave_after) {

@@ -144,7 +144,7 @@ static void print_row(struct table *t, const struct row *r)
 
 static void sample(struct soak *s, struct row *r)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(s->engine, &m);
     const int64_t rss = resident();
     r->rss_peak = rss > r->rss_peak ? rss : r->rss_peak;
@@ -297,7 +297,7 @@ static void judge(struct table *t)
 // Sleeps and wakes while the clients wait: the cache is given back whole, and comes back as it was.
 static void sleep_and_wake(struct soak *s, struct table *t)
 {
-    plim_metrics before = {.struct_size = sizeof(before)}, asleep = before, after = before;
+    plim_metrics before = PLIM_INIT(plim_metrics), asleep = before, after = before;
     plim_error err = PLIM_INIT(plim_error);
     plim_engine_metrics(s->engine, &before);
     int r = plim_engine_sleep(s->engine, -1, &err);

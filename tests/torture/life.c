@@ -215,7 +215,7 @@ static void take_event(struct run *run, uint32_t i, const plim_event *e)
 
 static void collect(struct run *run, uint32_t i)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     if (run->requests[i] == NULL)
         return;
     while (plim_request_next(run->requests[i], 0, &e) == PLIM_OK)

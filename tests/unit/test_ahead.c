@@ -229,7 +229,7 @@ static void submit(plim_engine *engine, const struct ask *ask, struct heard *to)
 
 static void listen(struct heard *to)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (to->request != NULL && plim_request_next(to->request, 0, &e) == PLIM_OK) {
         if (e.type == PLIM_EVENT_TOKEN)
             to->tokens[e.choice][to->n[e.choice]++] = e.token;

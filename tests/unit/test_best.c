@@ -77,7 +77,7 @@ static int run(plim_engine *engine, enum wish wish, int32_t first, int32_t token
     plim_request_opts q;
     plim_request *request = NULL;
     plim_error err = PLIM_INIT(plim_error);
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     int status = 1;
     plim_request_opts_init(&q);
     q.tokens = prompt;

@@ -492,7 +492,7 @@ static char *start_engine(const char *certificate, uint32_t ctx_size, int64_t *r
     plim_engine_opts o;
     plim_engine *engine;
     plim_error err = PLIM_INIT(plim_error);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     size_t need;
     plim_engine_opts_init(&o);
     o.model_path = TEST_MODELS "/llama-tied-q4_0.gguf";

@@ -68,7 +68,7 @@ static plim_request *submit(plim_engine *engine, uint32_t i, bool logprobs)
 
 static void collect(plim_request *request, struct answer *a)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (plim_request_next(request, 0, &e) == PLIM_OK) {
         if (e.type == PLIM_EVENT_TOKEN) {
             ck_assert_uint_lt(a->n, TOKENS);

@@ -76,7 +76,7 @@ static plim_engine *create(const plim_engine_opts *o)
 
 static plim_metrics metrics(const plim_engine *engine)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     return m;
 }
@@ -117,7 +117,7 @@ static plim_request *must_ask(plim_engine *engine, uint32_t n_prompt, uint32_t n
 // The last event of a request that is over; its status.
 static int outcome(plim_request *request, plim_event *ret)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (plim_request_next(request, 0, &e) == PLIM_OK) {
         *ret = e;
         if (e.type == PLIM_EVENT_DONE)
@@ -254,7 +254,7 @@ START_TEST(a_running_request_needs_nothing_of_the_rest_of_the_budget)
     ck_assert_int_eq(plim_request_submit(engine, &q, &request, NULL), PLIM_OK);
     const int64_t eaten = eat(engine);
     ck_assert_int_eq(metrics(engine).host_used_bytes, idle.host_limit_bytes);
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     for (uint32_t i = 0; e.type != PLIM_EVENT_DONE; i++) {
         ck_assert_uint_lt(i, 2000);
         step(engine, _i == 0 ? 1 : 190);

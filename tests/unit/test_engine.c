@@ -68,7 +68,7 @@ struct answer {
 // Takes what is there; one choice is kept.
 static void collect(plim_request *request, uint32_t choice, struct answer *a)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     int r;
     while ((r = plim_request_next(request, 0, &e)) == PLIM_OK) {
         ck_assert(!a->done);
@@ -263,7 +263,7 @@ START_TEST(preemption_does_not_show)
     }
     plim_request *request = submit(engine, &q); // the youngest gives way
     run_until_done(engine, request, 0, &got);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     ck_assert_uint_gt(m.preemptions, 0);
     same_answer(&want, &got, "preempted");
@@ -552,7 +552,7 @@ START_TEST(bad_requests_are_refused_by_name)
     ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_CONTEXT);
     ck_assert_int_eq(err.n_prompt_tokens, 600);
     ck_assert_int_eq(err.n_ctx, 512);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     ck_assert_uint_eq(m.rejected_context, 1);
     ck_assert_uint_eq(m.waiting, 0);
@@ -596,7 +596,7 @@ START_TEST(cancel_frees_blocks_in_every_state)
     base_opts(&o, models[0]);
     o.max_sequences = 2;
     plim_engine *engine = create(&o);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     for (uint32_t steps = 0; steps < 12; steps++) {
         struct answer a[4];
         plim_request *requests[4];
@@ -707,7 +707,7 @@ static void *hammer(void *arg)
     for (uint32_t i = 0; i < 25; i++) {
         plim_request_opts q;
         plim_request *request;
-        plim_event e = {.struct_size = sizeof(e)};
+        plim_event e = PLIM_INIT(plim_event);
         plim_request_opts_init(&q);
         q.prompt = "winter water, scale";
         q.prompt_len = 4 + (h->seed + i) % 15;
@@ -731,7 +731,7 @@ static void *hammer(void *arg)
             h->cancelled++;
         else
             h->done++;
-        plim_metrics m = {.struct_size = sizeof(m)};
+        plim_metrics m = PLIM_INIT(plim_metrics);
         plim_engine_metrics(h->engine, &m);
         char json[64];
         size_t need;
@@ -801,7 +801,7 @@ START_TEST(many_threads_submit_and_cancel)
     }
     ck_assert_uint_eq(total, 6 * 25);
     ck_assert_int_eq(plim_engine_drain(engine, 10000), PLIM_OK);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     ck_assert_uint_eq(m.blocks_used, 0);
     ck_assert_uint_eq(m.running + m.waiting, 0);
@@ -857,7 +857,7 @@ START_TEST(submit_survives_every_failed_allocation)
         plm_host_read(host, &after);
         // Buffers that the engine keeps may have grown; requests leave nothing.
         ck_assert_int_eq(after.owner_bytes[PLM_HOST_REQUEST], before.owner_bytes[PLM_HOST_REQUEST]);
-        plim_metrics m = {.struct_size = sizeof(m)};
+        plim_metrics m = PLIM_INIT(plim_metrics);
         plim_engine_metrics(engine, &m);
         ck_assert_uint_eq(m.blocks_used, 0);
         ck_assert_uint_lt(n, 1000);
@@ -889,7 +889,7 @@ START_TEST(host_memory_tells_never_from_now)
     plim_request_opts q;
     plim_request *request = NULL;
     plim_error err = PLIM_INIT(plim_error);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     size_t len;
     base_opts(&o, models[0]);
     o.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
@@ -963,7 +963,7 @@ START_TEST(too_long_is_said_before_tokens_are_held)
     ck_assert_int_eq(plim_request_submit(engine, &q, &request, &err), PLIM_ERR_CONTEXT);
     plim_tokenize(engine, text, q.prompt_len, true, true, NULL, 0, &n, NULL);
     ck_assert_int_le(err.n_prompt_tokens, (int64_t)n);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     ck_assert_uint_eq(m.rejected_context, 2);
     free(text);
@@ -1107,7 +1107,7 @@ START_TEST(the_audit_sees_what_was_not_planned)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer got;
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     base_opts(&o, models[0]);
     prompt_opts(&q, 20);
     plim_engine *engine = create(&o);

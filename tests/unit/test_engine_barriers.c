@@ -59,7 +59,7 @@ static struct barriers_seen live(uint64_t prefers, uint32_t drop)
     for (uint32_t steps = 0; steps < 200; steps++)
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
     for (uint32_t i = 0; i < REQUESTS; i++) {
-        plim_event e = {.struct_size = sizeof(e)};
+        plim_event e = PLIM_INIT(plim_event);
         while (plim_request_next(requests[i], 0, &e) == PLIM_OK)
             tokens += e.type == PLIM_EVENT_TOKEN;
         plim_request_free(requests[i]);

@@ -195,7 +195,7 @@ static plim_engine *create(const plim_engine_opts *o)
 
 static plim_metrics metrics(const plim_engine *engine)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     return m;
 }
@@ -255,7 +255,7 @@ static plim_request *ask(plim_engine *engine, uint32_t i, bool poison)
 
 static void collect(struct answer *a)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (plim_request_next(a->request, 0, &e) == PLIM_OK) {
         ck_assert(!a->done);
         if (e.choice != a->choice && e.type != PLIM_EVENT_DONE)

@@ -127,7 +127,7 @@ static char *answer(plim_engine *engine)
 {
     plim_request_opts q;
     plim_request *request;
-    plim_event event = {.struct_size = sizeof(event)};
+    plim_event event = PLIM_INIT(plim_event);
     char *out = calloc(1, 4096);
     plim_request_opts_init(&q);
     q.prompt = "the quick";
@@ -142,7 +142,7 @@ static char *answer(plim_engine *engine)
     while (plim_request_next(request, 0, &event) != PLIM_OK || event.type != PLIM_EVENT_DONE) {
         if (event.type == PLIM_EVENT_TOKEN || event.type == PLIM_EVENT_FINISH)
             strncat(out, event.text != NULL ? event.text : "", event.text_len);
-        event = (plim_event){.struct_size = sizeof(event)};
+        event = (plim_event)PLIM_INIT(plim_event);
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
     }
     plim_request_free(request);

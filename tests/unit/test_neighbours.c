@@ -103,7 +103,7 @@ static void start(struct rig *rig)
 
 static plim_metrics metrics(const struct rig *rig)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(rig->engine, &m);
     ck_assert_uint_eq(m.allocations_in_step, 0);
     ck_assert_uint_eq(m.ledger_mismatches, 0);
@@ -177,7 +177,7 @@ struct answer {
 
 static void collect(plim_request *request, struct answer *a)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (plim_request_next(request, 0, &e) == PLIM_OK) {
         if (e.type == PLIM_EVENT_TOKEN)
             a->tokens[a->n++] = e.token;
@@ -782,7 +782,7 @@ END_TEST
 START_TEST(what_it_does_not_know_later_is_counted)
 {
     struct rig rig;
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     rig_init(&rig, PLIM_NEIGHBOURS_HOLD);
     start(&rig);
     for (int i = 0; i < 2; i++) {
@@ -877,12 +877,12 @@ START_TEST(an_engine_of_its_own_thread_sleeps_and_wakes)
     rig.opts.monitor_ms = 5;
     rig.opts.memory_limit_bytes = 512 * MIB;
     ck_assert_int_eq(plim_engine_create(&rig.opts, &engine, &rig.err), PLIM_OK);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     const uint64_t blocks = m.blocks_total;
     for (int i = 0; i < 3; i++) {
         plim_request *request = submit_to(engine, 100, 300, (uint32_t)i, NULL);
-        plim_event e = {.struct_size = sizeof(e)};
+        plim_event e = PLIM_INIT(plim_event);
         ck_assert_int_eq(plim_request_next(request, 60000, &e), PLIM_OK); // it has begun
         ck_assert_int_eq(pthread_create(&sleeper, NULL, sleep_long, engine), 0);
         memset(&a, 0, sizeof(a));

@@ -512,7 +512,7 @@ static void generate(plim_engine *engine, struct generated *ret)
     r.logprobs = 1;
     ck_assert_int_eq(plim_request_submit(engine, &r, &request, NULL), PLIM_OK);
     for (uint32_t n = 0; n < N_TOKENS;) {
-        plim_event e = {.struct_size = sizeof(e)};
+        plim_event e = PLIM_INIT(plim_event);
         if (plim_request_next(request, 0, &e) == PLIM_ERR_TIMEOUT) {
             ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
         } else if (e.type == PLIM_EVENT_TOKEN) {

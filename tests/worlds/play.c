@@ -233,7 +233,7 @@ static void submit(struct run *run, struct played *p)
 
 static void over(struct run *run, struct played *p, const plim_event *e)
 {
-    plim_event again = {.struct_size = sizeof(again)};
+    plim_event again = PLIM_INIT(plim_event);
     p->done = true;
     p->done_step = run->step;
     p->status = e->status;
@@ -272,7 +272,7 @@ static bool has_events(const struct plim_request *request)
 
 static void read_events(struct run *run, struct played *p)
 {
-    plim_event e = {.struct_size = sizeof(e)};
+    plim_event e = PLIM_INIT(plim_event);
     while (run->fault == NO_FAULT && has_events(p->handle) &&
            plim_request_next(p->handle, 0, &e) == PLIM_OK) {
         note_numbers(run, event_names[e.type], p - run->requests + 1, e.choice,

@@ -203,7 +203,7 @@ void plm_call_pump(struct plm_call *call)
     if (call->in_worker || call->x == NULL)
         return;
     while (call->request != NULL && plm_http_backlog(call->x) < PLM_CALL_BACKLOG_BYTES) {
-        plim_event event = {.struct_size = sizeof(event)};
+        plim_event event = PLIM_INIT(plim_event);
         if (plim_request_next(call->request, 0, &event) != PLIM_OK)
             break;
         on_event(call, &event);

@@ -102,7 +102,7 @@ void plm_api_error_from_engine(struct plm_api_error *ret, int status,
 
 void plm_api_error_host_for(struct plm_api_error *ret, const plim_engine *engine, int64_t bytes)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(engine, &m);
     plim_error e = {.needed_bytes = m.host_idle_bytes + bytes,
                     .limit_bytes = m.host_limit_bytes,

@@ -235,7 +235,7 @@ static void set_model(struct writer *w, const char *name)
 
 void plm_metrics_text(struct plm_server *srv, struct plm_out *out)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(srv->engine, &m);
     struct writer w = {.out = out, .prefix = "plimsoll"};
     set_model(&w, srv->model_names[0]);

@@ -80,7 +80,7 @@ static void reply_text(struct plm_server *srv, struct plm_exchange *x, const cha
 
 static void get_health(struct plm_server *srv, struct plm_exchange *x)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     if (srv->engine != NULL)
         plim_engine_metrics(srv->engine, &m);
     if (srv->engine == NULL)
@@ -95,7 +95,7 @@ static void get_health(struct plm_server *srv, struct plm_exchange *x)
 
 static void get_livez(struct plm_server *srv, struct plm_exchange *x)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     if (srv->engine != NULL)
         plim_engine_metrics(srv->engine, &m);
     if (m.last_step_age_ns > STUCK_NS)
@@ -106,7 +106,7 @@ static void get_livez(struct plm_server *srv, struct plm_exchange *x)
 
 static void get_readyz(struct plm_server *srv, struct plm_exchange *x)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     if (srv->engine == NULL) {
         reply_unavailable(srv, x, "loading", "Loading model");
         return;

@@ -258,7 +258,7 @@ static void on_loaded(struct loop *l)
     srv->engine = l->loaded;
     srv->model = (plim_model_info)PLIM_INIT(plim_model_info);
     plim_engine_model(srv->engine, &srv->model);
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     plim_engine_metrics(srv->engine, &m);
     srv->max_body_bytes = srv->flags.max_body_bytes;
     size_t part = (size_t)(m.host_limit_bytes / BODY_PART_OF_HOST);
@@ -350,7 +350,7 @@ static void drain_tick(struct loop *l, int64_t now)
 // An engine whose device is gone for good has ended what it held: somebody else must start anew.
 static void lost_tick(struct loop *l)
 {
-    plim_metrics m = {.struct_size = sizeof(m)};
+    plim_metrics m = PLIM_INIT(plim_metrics);
     if (l->srv.engine == NULL || l->srv.draining)
         return;
     plim_engine_metrics(l->srv.engine, &m);

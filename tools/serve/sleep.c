@@ -74,7 +74,7 @@ void plm_sleep_tick(struct plm_server *srv)
 static void change(struct plm_call *call, const struct plm_json_doc *doc, bool sleep)
 {
     struct plm_server *srv = call->srv;
-    plim_metrics before = {.struct_size = sizeof(before)}, after = {.struct_size = sizeof(after)};
+    plim_metrics before = PLIM_INIT(plim_metrics), after = PLIM_INIT(plim_metrics);
     plim_error error = PLIM_INIT(plim_error);
     int64_t timeout_ms = 0;
     if (!plm_fields_judge(doc, sleep ? PLM_FIELDS_SLEEP : PLM_FIELDS_WAKE, NULL, &call->error))
