@@ -446,9 +446,10 @@ PLIM_API int plim_engine_metric_list(const plim_engine *engine, plim_metric *out
 
 /* For a caller whose own client may leave: from here on, while a call of plim_request_submit(),
  * plim_chat_render() or plim_tokenize() works on this thread, `cancelled` is asked every few
- * milliseconds, and anything but 0 ends the call with CANCELLED. NULL: nobody is asked. Such a call
- * ends in any case: with LIMIT after about two seconds of one core. */
-PLIM_API void plim_thread_cancellable(int (*cancelled)(void *user), void *user);
+ * milliseconds, and true ends the call with CANCELLED. It must not block and must not call back
+ * into the library. NULL: nobody is asked. Such a call ends in any case: with LIMIT after about two
+ * seconds of one core. */
+PLIM_API void plim_thread_cancellable(bool (*cancelled)(void *ctx), void *ctx);
 /* add_special: what the vocabulary wants around a prompt. parse_special: text that spells a control
  * token becomes that token. At most cap ids are stored, the number there are in *n (LIMIT when
  * more than cap). */

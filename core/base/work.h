@@ -5,6 +5,7 @@
 #ifndef PLM_BASE_WORK_H
 #define PLM_BASE_WORK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +20,7 @@
 #define PLM_WORK_STEPS_MAX UINT64_C(20000000)
 
 // Whether nobody wants the result any more; asked on the working thread, every few milliseconds.
-typedef int plm_cancelled_fn(void *ctx);
+typedef bool plm_cancelled_fn(void *ctx);
 
 struct plm_work {
     uint64_t steps_left;

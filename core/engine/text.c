@@ -104,9 +104,9 @@ int plim_engine_model(const plim_engine *engine, plim_model_info *ret)
 
 // ---- tokens ----
 
-void plim_thread_cancellable(int (*cancelled)(void *user), void *user)
+void plim_thread_cancellable(bool (*cancelled)(void *ctx), void *ctx)
 {
-    plm_work_ask(cancelled, user);
+    plm_work_ask(cancelled, ctx);
 }
 
 static unsigned encode_flags(bool add_special, bool parse_special)

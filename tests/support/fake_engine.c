@@ -524,10 +524,10 @@ int plim_engine_wake(plim_engine *e, plim_error *err)
 
 // ---- text ----
 
-void plim_thread_cancellable(int (*cancelled)(void *user), void *user)
+void plim_thread_cancellable(bool (*cancelled)(void *ctx), void *ctx)
 {
     (void)cancelled; // nothing here takes long
-    (void)user;
+    (void)ctx;
 }
 
 int plim_tokenize(const plim_engine *e, const char *text, size_t len, bool add_special,

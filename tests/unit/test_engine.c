@@ -741,10 +741,10 @@ static void *hammer(void *arg)
     return NULL;
 }
 
-static int yes(void *user)
+static bool yes(void *ctx)
 {
-    ++*(int *)user;
-    return 1;
+    ++*(int *)ctx;
+    return true;
 }
 
 // What a caller no longer wants ends at once, whichever call it is in.

@@ -174,7 +174,7 @@ END_TEST
 // A render ends soon after nobody wants it any more, and with the steps of its request.
 static int asked;
 
-static int third_time(void *ctx)
+static bool third_time(void *ctx)
 {
     *(int *)ctx = 1;
     return ++asked >= 3;

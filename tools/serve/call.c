@@ -26,9 +26,9 @@ static void call_free(struct plm_call *call)
 }
 
 // Nobody wants the result of a call whose client has left.
-static int is_gone(void *user)
+static bool is_gone(void *ctx)
 {
-    return atomic_load(&((struct plm_call *)user)->gone);
+    return atomic_load(&((struct plm_call *)ctx)->gone);
 }
 
 static void work(struct plm_job *job)
