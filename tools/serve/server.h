@@ -11,38 +11,14 @@
 #include <stdint.h>
 
 #include "core/plimsoll.h"
-#include "tools/opts.h"
 #include "tools/plan_cache.h"
-#include "tools/sampling.h"
 #include "tools/serve/access.h"
 #include "tools/serve/errors.h"
+#include "tools/serve/flags.h"
 #include "tools/serve/http.h"
 #include "tools/serve/openai_request.h"
 #include "tools/serve/openai_response.h"
 #include "tools/serve/workers.h"
-
-struct plm_serve_flags {
-    const char *host;
-    uint32_t port;
-    struct plm_opt_list aliases;
-    struct plm_opt_list api_keys, admin_keys;
-    const char *api_key_file;
-    const char *admin_key_file;
-    struct plm_opt_list allowed_hosts, cors_origins, trusted_proxies;
-    int64_t predict; // -1: to the end of the context
-    uint64_t max_body_bytes;
-    uint32_t timeout_s;
-    uint32_t http_threads;
-    uint32_t max_connections; // 0: by the host budget
-    uint32_t max_per_peer;    // 0: half of them
-    double ping_s;
-    double shutdown_s;
-    uint32_t overload;      // 0: 503, 1: 429
-    uint32_t metrics_alias; // 0: none, 1: vllm
-    const char *plan_out;
-    bool quiet; // no line for each request
-    struct plm_sampling sampling;
-};
 
 #define PLM_MODEL_NAMES_MAX (PLM_OPT_LIST_MAX + 3)
 
@@ -125,10 +101,25 @@ bool plm_serve_apply_access(struct plm_server *srv);
 
 // routes.c
 void plm_routes_handler(struct plm_server *srv, struct plm_http_handler *ret);
+
+// reply.c
+void plm_reply(struct plm_server *srv, struct plm_exchange *x, int status, const char *content_type,
+               const struct plm_http_header *extra, size_t n_extra, bool close,
+               struct plm_out *body);
 void plm_reply_error(struct plm_server *srv, struct plm_exchange *x,
                      const struct plm_api_error *error);
 void plm_reply_json(struct plm_server *srv, struct plm_exchange *x, int status,
                     struct plm_out *body);
+
+// get.c: what GET answers.
+void plm_get_health(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_livez(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_readyz(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_models(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_root(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_model(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_metrics(struct plm_server *srv, struct plm_exchange *x);
+void plm_get_memory(struct plm_server *srv, struct plm_exchange *x);
 
 // call.c
 void plm_call_start(struct plm_server *srv, struct plm_exchange *x, const struct plm_route *route,
