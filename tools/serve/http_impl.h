@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the HTTP server share: http.c (connections and what they send), http_places.c
-// (how many there may be), http_reply.c (responses and their way out).
+// What the parts of the HTTP server share, each of which uses those below it: http.c (connections
+// and what they send), http_places.c (how many there may be), http_reply.c (responses and their way
+// out), http_turns.c (whose turn it is).
 #ifndef PLM_SERVE_HTTP_IMPL_H
 #define PLM_SERVE_HTTP_IMPL_H
 
@@ -98,7 +99,7 @@ struct plm_http {
     char *scratch; // what one read takes
 };
 
-// http.c
+// http_turns.c
 // Gives the connection a turn in plm_http_run().
 void plm_http_turn(struct plm_http_conn *conn);
 // Ends it with its next turn.
