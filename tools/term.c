@@ -59,8 +59,6 @@ void plm_term_redirect(const struct plm_term_sink *to)
     pthread_mutex_unlock(&mutex);
 }
 
-#define LINE_BYTES 1280 // longer ones are cut
-
 static void clear_bar(void)
 {
     if (state.bar_is_up)
@@ -70,7 +68,7 @@ static void clear_bar(void)
 
 void plm_term_say(const char *fmt, ...)
 {
-    char text[LINE_BYTES];
+    char text[PLM_TERM_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
@@ -232,7 +230,7 @@ static void append_with_flags(char *out, size_t cap, const char *text)
 
 void plm_term_error(const char *command, int status, const plim_error *error)
 {
-    char line[LINE_BYTES] = "";
+    char line[PLM_TERM_LINE_BYTES] = "";
     plm_term_progress_end();
     append_with_flags(line, sizeof(line),
                       error->message[0] != '\0' ? error->message : plim_strstatus(status));

@@ -11,6 +11,9 @@
 
 #include "core/plimsoll.h"
 
+// Of a line with its NUL: longer ones are cut. The engine's have 1,024 at most.
+#define PLM_TERM_LINE_BYTES 1280
+
 // For plim_engine_opts.log and .progress; ctx is unused.
 void plm_term_log(void *ctx, int level, const char *line);
 bool plm_term_progress(void *ctx, const plim_progress *progress);

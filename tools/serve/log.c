@@ -15,7 +15,6 @@
 #include "tools/term.h"
 
 #define RING_BYTES (256 * 1024) // some thousand lines: a pause of the reader of seconds
-#define LINE_BYTES 1280         // of a line; the engine's have 1,024 at most
 #define TIME_BYTES 32
 // How long a descriptor that somebody made non-blocking is waited for before it is asked again.
 #define WAIT_MS 1000
@@ -70,7 +69,7 @@ static size_t begin_line(char *out, size_t cap)
 // After a gap, where the reader is back.
 static void tell_gap(int fd)
 {
-    char line[LINE_BYTES];
+    char line[PLM_TERM_LINE_BYTES];
     const uint64_t now = atomic_load(&dropped);
     if (fd != STDERR_FILENO || now == told)
         return;
@@ -151,7 +150,7 @@ static void *run(void *arg)
 
 static void put_line(const char *text)
 {
-    char line[TIME_BYTES + LINE_BYTES];
+    char line[TIME_BYTES + PLM_TERM_LINE_BYTES];
     size_t n = begin_line(line, sizeof(line));
     const size_t room = sizeof(line) - n - 1, len = strlen(text);
     memcpy(line + n, text, len < room ? len : room);
@@ -167,7 +166,7 @@ static void put_bar(const char *text, size_t len)
 
 void plm_log(const char *fmt, ...)
 {
-    char text[LINE_BYTES];
+    char text[PLM_TERM_LINE_BYTES];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
