@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What openai_request.c (fields) and openai_prompt.c (model, messages, prompts) share.
+// What openai_request.c (fields) and openai_prompt.c (model, messages, prompts), which it calls,
+// share.
 #ifndef PLM_SERVE_OPENAI_PARSE_H
 #define PLM_SERVE_OPENAI_PARSE_H
 
@@ -15,6 +16,7 @@ struct plm_openai_parse_state {
 // Each returns false after it filled the error.
 bool plm_openai_wrong_type(struct plm_api_error *error, const char *name, const char *wanted,
                            enum plm_json_type got);
+// It is known, but not something that this server does.
 bool plm_openai_cannot(const struct plm_openai_parse_state *p, const char *name, const char *what);
 // A field as a tree. *ret is NULL when the field is absent; false when memory is short.
 bool plm_openai_tree(const struct plm_openai_parse_state *p, const char *name,
@@ -24,6 +26,7 @@ bool plm_openai_tree(const struct plm_openai_parse_state *p, const char *name,
 // free(). NULL: no host memory.
 void *plm_openai_alloc(const struct plm_openai_parse_state *p, size_t n, size_t size);
 
+// openai_prompt.c
 bool plm_openai_model(const struct plm_openai_parse_state *p);
 bool plm_openai_chat(const struct plm_openai_parse_state *p);
 bool plm_openai_prompt(const struct plm_openai_parse_state *p);

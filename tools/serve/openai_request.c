@@ -9,23 +9,6 @@
 
 #include "tools/serve/fields.h"
 
-bool plm_openai_wrong_type(struct plm_api_error *error, const char *name, const char *wanted,
-                           enum plm_json_type got)
-{
-    plm_api_error_invalid(error, name, "%s must be %s, not %s", name, wanted,
-                          plm_json_type_name(got));
-    return false;
-}
-
-void *plm_openai_alloc(const struct plm_openai_parse_state *p, size_t n, size_t size)
-{
-    const size_t bytes = n * size; // both are limited by the body's length
-    if (plim_engine_host_charge(p->rules->engine, (int64_t)bytes) != PLIM_OK)
-        return NULL;
-    p->ret->charged += bytes;
-    return calloc(n, size);
-}
-
 // Absent and null leave *ret as it is.
 static bool get_bool(const struct plm_openai_parse_state *p, const char *name, bool *ret)
 {
@@ -202,22 +185,20 @@ static bool parse_logprobs(const struct plm_openai_parse_state *p)
 
 // ---- compound fields ----
 
-// A field as a tree; false when it is there and has another type, or memory is short. *ret is NULL
-// when the field is absent.
-bool plm_openai_tree(const struct plm_openai_parse_state *p, const char *name,
-                     struct json_object **ret, int64_t *ret_charged)
+// Hands the field's tree to `read`, if the field is there.
+static bool read_tree(const struct plm_openai_parse_state *p, const char *name,
+                      bool (*read)(const struct plm_openai_parse_state *p,
+                                   struct json_object *tree))
 {
-    *ret = NULL;
-    const struct plm_json_value *v = plm_json_get(p->doc, name);
-    if (v == NULL)
+    struct json_object *tree;
+    int64_t charged = 0;
+    if (!plm_openai_tree(p, name, &tree, &charged))
+        return false;
+    if (tree == NULL)
         return true;
-    *ret = plm_json_tree(v, p->rules->engine, ret_charged);
-    if (*ret != NULL)
-        return true;
-    // Beside the tree there is the text that it is made of.
-    plm_api_error_host_for(p->error, p->rules->engine, *ret_charged + (int64_t)v->len);
-    snprintf(p->error->param, sizeof(p->error->param), "%s", name);
-    return false;
+    const bool ok = read(p, tree);
+    plm_json_release(tree, p->rules->engine, charged);
+    return ok;
 }
 
 static bool add_stop(const struct plm_openai_parse_state *p, const char *text, size_t len)
@@ -260,15 +241,7 @@ static bool stop_from_tree(const struct plm_openai_parse_state *p, struct json_o
 
 static bool parse_stop(const struct plm_openai_parse_state *p)
 {
-    struct json_object *tree;
-    int64_t charged = 0;
-    if (!plm_openai_tree(p, "stop", &tree, &charged))
-        return false;
-    if (tree == NULL)
-        return true;
-    bool ok = stop_from_tree(p, tree);
-    plm_json_release(tree, p->rules->engine, charged);
-    if (!ok)
+    if (!read_tree(p, "stop", stop_from_tree))
         return false;
     if (p->ret->stop_text.failed) {
         plm_api_error_host(p->error);
@@ -307,19 +280,6 @@ static bool stop_tokens_from_tree(const struct plm_openai_parse_state *p, struct
     }
     o->stop_tokens = p->ret->stop_tokens;
     return true;
-}
-
-static bool parse_stop_tokens(const struct plm_openai_parse_state *p)
-{
-    struct json_object *tree;
-    int64_t charged = 0;
-    if (!plm_openai_tree(p, "stop_token_ids", &tree, &charged))
-        return false;
-    if (tree == NULL)
-        return true;
-    bool ok = stop_tokens_from_tree(p, tree);
-    plm_json_release(tree, p->rules->engine, charged);
-    return ok;
 }
 
 static bool one_bias(const struct plm_openai_parse_state *p, const char *key,
@@ -376,19 +336,6 @@ static bool bias_from_tree(const struct plm_openai_parse_state *p, struct json_o
     return true;
 }
 
-static bool parse_bias(const struct plm_openai_parse_state *p)
-{
-    struct json_object *tree;
-    int64_t charged = 0;
-    if (!plm_openai_tree(p, "logit_bias", &tree, &charged))
-        return false;
-    if (tree == NULL)
-        return true;
-    bool ok = bias_from_tree(p, tree);
-    plm_json_release(tree, p->rules->engine, charged);
-    return ok;
-}
-
 // The members of a field that is an object, by the table.
 static bool judge_members(const struct plm_openai_parse_state *p, const char *name,
                           const struct plm_json_value *v)
@@ -436,13 +383,6 @@ static bool parse_stream_options(const struct plm_openai_parse_state *p)
 }
 
 // ---- what cannot be honoured ----
-
-bool plm_openai_cannot(const struct plm_openai_parse_state *p, const char *name, const char *what)
-{
-    plm_api_error_invalid(p->error, name, "%s: %s is not supported by this server", name, what);
-    p->error->code = "unsupported";
-    return false;
-}
 
 static bool parse_response_format(const struct plm_openai_parse_state *p)
 {
@@ -517,8 +457,9 @@ static bool parse_all(const struct plm_openai_parse_state *p)
                             p->error) &&
            parse_floats(p) && parse_counts(p) && parse_seed(p) && parse_switches(p) &&
            parse_logprobs(p) && parse_stream_options(p) && parse_response_format(p) &&
-           parse_tool_choice(p) && parse_modalities(p) && parse_stop(p) && parse_stop_tokens(p) &&
-           parse_bias(p) && plm_openai_salt(p) &&
+           parse_tool_choice(p) && parse_modalities(p) && parse_stop(p) &&
+           read_tree(p, "stop_token_ids", stop_tokens_from_tree) &&
+           read_tree(p, "logit_bias", bias_from_tree) && plm_openai_salt(p) &&
            (p->ret->chat ? plm_openai_chat(p) : plm_openai_prompt(p));
 }
 
