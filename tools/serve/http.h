@@ -27,6 +27,7 @@
 struct plm_http;
 struct plm_exchange;
 
+#define PLM_HTTP_JSON      "application/json"
 #define PLM_HTTP_EXTRA_MAX 6 // header fields that a reply may add
 
 // Seconds for a head: one packet for honest clients, a few over a bad link.

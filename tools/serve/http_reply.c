@@ -16,7 +16,6 @@
 static const char no_place[] = "{\"error\":{\"message\":\"too many connections; try again later\","
                                "\"type\":\"overloaded_error\",\"param\":null,"
                                "\"code\":\"too_many_connections\"}}";
-#define JSON_TYPE "application/json"
 
 // ---- heads ----
 
@@ -338,7 +337,7 @@ void plm_http_no_place(struct plm_exchange *x)
     x->conn->http->n_turned_away++;
     plm_out_init(&body, NULL);
     plm_out_str(&body, no_place);
-    plm_http_reply(x, 503, JSON_TYPE, &retry, 1, true, &body);
+    plm_http_reply(x, 503, PLM_HTTP_JSON, &retry, 1, true, &body);
 }
 
 // Past all buffers, on a socket that nothing was written to yet or whose client reads: one that can
@@ -359,7 +358,7 @@ void plm_http_say_no_place(struct plm_http *http, int fd)
 {
     char text[sizeof(no_place) + 200], unread[4096];
     const int n = snprintf(text, sizeof(text),
-                           "HTTP/1.1 503 %s\r\nContent-Type: " JSON_TYPE "\r\n"
+                           "HTTP/1.1 503 %s\r\nContent-Type: " PLM_HTTP_JSON "\r\n"
                            "Content-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
                            reason_of(503), sizeof(no_place) - 1, no_place);
     http->n_turned_away++;

@@ -4,8 +4,6 @@
 
 #include "tools/serve/server.h"
 
-#define JSON_TYPE "application/json"
-
 void plm_reply(struct plm_server *srv, struct plm_exchange *x, int status, const char *content_type,
                const struct plm_http_header *extra, size_t n_extra, bool close,
                struct plm_out *body)
@@ -34,7 +32,7 @@ void plm_reply_error(struct plm_server *srv, struct plm_exchange *x,
     struct plm_out body;
     plm_out_init(&body, NULL);
     plm_api_error_json(error, &body);
-    plm_reply(srv, x, error->http, JSON_TYPE, extra, n, error->close, &body);
+    plm_reply(srv, x, error->http, PLM_HTTP_JSON, extra, n, error->close, &body);
 }
 
 void plm_reply_json(struct plm_server *srv, struct plm_exchange *x, int status,
@@ -47,5 +45,5 @@ void plm_reply_json(struct plm_server *srv, struct plm_exchange *x, int status,
         plm_reply_error(srv, x, &error);
         return;
     }
-    plm_reply(srv, x, status, JSON_TYPE, NULL, 0, false, body);
+    plm_reply(srv, x, status, PLM_HTTP_JSON, NULL, 0, false, body);
 }
