@@ -86,6 +86,8 @@ void plm_call_start(struct plm_server *srv, struct plm_exchange *x, const struct
     call->body = plm_http_take_body(x);
     plm_out_init(&call->reply, call->body.engine); // whoever pays for the question
     plm_http_set_call(x, call);
+    call->job.owner = plm_peer_client(plm_http_peer(x)) ^ (uint64_t)key_index << 1;
+    call->job.large = call->body.len >= PLM_JOB_LARGE_BYTES;
     call->in_worker = true;
     if (plm_workers_push(route->role == PLM_ROLE_ADMIN ? srv->operators : srv->workers, &call->job))
         return;
@@ -93,6 +95,7 @@ void plm_call_start(struct plm_server *srv, struct plm_exchange *x, const struct
     plm_api_error_set(&error, plm_overload_status(srv), "overloaded_error", "queue_full",
                       "too many requests wait to be read");
     error.retry_after_s = 1;
+    call->done = true;
     plm_reply_error(srv, x, &error);
 }
 
@@ -109,6 +112,8 @@ void plm_call_finished(struct plm_job *job)
 {
     struct plm_call *call = (struct plm_call *)job;
     call->in_worker = false;
+    // What is answered here is out of reach for plm_calls_fail(): a part of it may be on its way.
+    call->done = call->request == NULL;
     if (call->x == NULL)
         call_free(call);
     else if (call->error.http != 0)

@@ -89,6 +89,15 @@ bool plm_peer_same_client(const struct plm_peer *a, const struct plm_peer *b)
     return same_prefix(a->ip, b->ip, is_ipv4(a->ip) || is_ipv4(b->ip) ? 128 : 64);
 }
 
+uint64_t plm_peer_client(const struct plm_peer *peer)
+{
+    const size_t n = is_ipv4(peer->ip) ? sizeof(peer->ip) : sizeof(peer->ip) / 2;
+    uint64_t h = UINT64_C(0xcbf29ce484222325); // FNV-1a
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ peer->ip[i]) * UINT64_C(0x100000001b3);
+    return peer->has_ip ? h | 1 : 0;
+}
+
 // One address with or without "/BITS". Returns what is wrong with it, or NULL.
 static const char *parse_range(char *text, struct plm_peer_range *ret)
 {

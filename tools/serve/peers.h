@@ -37,6 +37,8 @@ bool plm_peer_is_loopback(const struct plm_peer *peer); // 127.0.0.0/8 or ::1
 bool plm_peer_equal(const struct plm_peer *a, const struct plm_peer *b);
 // Whether both count as one client: one IPv4 address, or one IPv6 network of 64 bits, which is the
 // least that a customer is given. Ends without an address are nobody's.
+// The same for those of the same client: a number without a meaning. 0: it has no address.
+uint64_t plm_peer_client(const struct plm_peer *peer);
 bool plm_peer_same_client(const struct plm_peer *a, const struct plm_peer *b);
 
 // Adds a list of addresses and CIDR ranges with commas ("10.0.0.1,10.1.0.0/16,fd00::/8"). False:

@@ -92,7 +92,7 @@ struct plm_call {
     uint32_t prompt_tokens, cached_tokens, output_tokens; // of a request that ended
     double queue_s, prefill_s, decode_s;
     bool admitted;
-    bool done;
+    bool done; // its answer, or the end of its stream, was handed over: nothing may follow it
 };
 
 // access_flags.c: fills srv->access and wipes keys out of the command line. False with a sentence

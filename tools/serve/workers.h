@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads for what may take long: parsing large bodies, templates, tokenizing. Finished jobs come
 // back to the I/O thread through a list and an eventfd.
+//
+// Jobs run in the order in which they came, but nobody's many or long ones keep the others waiting:
+// of several owners, one whose job no thread took last comes first, and one of the threads takes no
+// large job, where there are two or more.
 #ifndef PLM_SERVE_WORKERS_H
 #define PLM_SERVE_WORKERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+// Bytes of a body from which on its job is large. Tokenizing takes up to 2 us a byte, so that
+// others run within a few tenths of a second; a conversation of 10,000 tokens is smaller.
+#define PLM_JOB_LARGE_BYTES (64 * 1024)
 
 struct plm_job {
+    uint64_t owner; // whose it is: whatever tells clients apart
+    bool large;
     void (*run)(struct plm_job *job); // on a worker
     struct plm_job *next;
 };
