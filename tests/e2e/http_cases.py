@@ -466,6 +466,7 @@ def a_peer_has_a_limit_of_unfinished_requests():
         same(server.get("/health")[0], 200)
         kept.sendall(head)
         same(read_response(Reader(kept))[0], 503)
+        kept.close()  # until then it may send on, and counts
         # Another peer has room, and so has this one when a request is complete.
         other = socket.create_connection(("127.0.0.1", server.port), 10, source_address=("127.0.0.2", 0))
         other.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -350,6 +350,142 @@ START_TEST(probes_take_turns_in_their_places)
 }
 END_TEST
 
+START_TEST(an_answer_on_its_way_is_not_replaced)
+{
+    static char text[1 << 20];
+    size_t n = 0;
+    memset(text, 'a', sizeof(text) - 1);
+    answer_text = text;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert(plm_http_is_blocked(waiting));
+    reply(waiting, 500, "another", true);
+    for (ssize_t r = 0; n < sizeof(text) - 1; n += (size_t)r) {
+        turn();
+        r = recv(client, text, sizeof(text) - 1, 0);
+        ck_assert_int_gt(r, 0);
+        text[r] = '\0';
+        const char *body = n == 0 ? strstr(text, "\r\n\r\n") + 4 : text;
+        r -= body - text;
+        ck_assert_uint_eq(strspn(body, "a"), (size_t)r);
+    }
+    turn();
+    ck_assert_uint_eq(n_closed, 1);
+    ck_assert_int_eq(heard(), -1); // and the connection goes on
+}
+END_TEST
+
+START_TEST(many_requests_of_one_leave_others_their_turn)
+{
+    static const char one[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const int first = client, second = connect_one();
+    for (int i = 0; i < 40; i++)
+        ck_assert_int_gt(send(first, one, strlen(one), MSG_NOSIGNAL), 0);
+    ck_assert_int_gt(send(second, one, strlen(one), MSG_NOSIGNAL), 0);
+    struct epoll_event events[8];
+    const int n = epoll_wait(epoll_fd, events, 8, 0);
+    ck_assert_int_eq(n, 2);
+    for (int i = 0; i < n; i++)
+        plm_http_ready(events[i].data.ptr, events[i].events);
+    plm_http_run(http);
+    ck_assert_uint_eq(n_closed, 2); // one of each
+    ck_assert(plm_http_is_due(http));
+    // A newcomer waits for none of them.
+    http->config.max_connections = 3;
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    ck_assert_int_gt(send(pair[0], one, strlen(one), MSG_NOSIGNAL), 0);
+    plm_http_add(http, pair[1]);
+    ck_assert_uint_eq(n_closed, 3);
+    turn();
+    ck_assert_uint_eq(n_closed, 42);
+    close(pair[0]);
+    close(second);
+}
+END_TEST
+
+START_TEST(few_bodies_have_a_wide_window)
+{
+    int all[2 * PLM_HTTP_WIDE_MAX];
+    const size_t n = sizeof(all) / sizeof(all[0]);
+    const int first = client;
+    http->config.max_connections = n + 1;
+    for (size_t i = 0; i < n; i++) {
+        client = all[i] = connect_one();
+        say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx");
+        ck_assert_uint_eq(http->n_wide, i < PLM_HTTP_WIDE_MAX ? i + 1 : PLM_HTTP_WIDE_MAX);
+    }
+    close(all[0]); // in the middle of its body
+    turn();
+    ck_assert_uint_eq(http->n_wide, PLM_HTTP_WIDE_MAX - 1);
+    client = all[1];
+    sweep(1000000 * SECONDS); // cut, and what still comes is dropped
+    ck_assert_int_eq(heard(), 408);
+    ck_assert_uint_eq(http->n_wide, 0);
+    client = first;
+    for (size_t i = 1; i < n; i++)
+        close(all[i]);
+}
+END_TEST
+
+START_TEST(what_is_sent_behind_a_body_is_not_held)
+{
+    static char part[20000 + 3 * PLM_HTTP_SOCKET_BYTES];
+    // A little of the next request may be there; a window full of it ends the connection.
+    const struct {
+        size_t behind;
+        int status;
+    } cases[] = {{0, 200}, {PLM_HTTP_SOCKET_BYTES, 200}, {3 * PLM_HTTP_SOCKET_BYTES, 400}};
+    memset(part, 'x', sizeof(part));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (i > 0)
+            setup();
+        say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n");
+        const size_t n = 20000 + cases[i].behind;
+        ck_assert_int_eq(send(client, part, n, 0), (ssize_t)n);
+        turn();
+        ck_assert_int_eq(heard(), cases[i].status);
+        if (i + 1 < sizeof(cases) / sizeof(cases[0]))
+            teardown();
+    }
+}
+END_TEST
+
+START_TEST(a_peer_is_full_of_those_that_wait_for_it)
+{
+    struct plm_peer peer;
+    struct plm_http_conn *conn = http->newest;
+    ck_assert(plm_peer_parse("192.0.2.1", &peer));
+    conn->peer = peer;
+    ck_assert(plm_http_peer_is_full(http, &peer)); // nothing has come: one is all that it may have
+    answer_text = NULL;
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert(!plm_http_peer_is_full(http, &peer)); // it waits for this server
+    plm_http_stream_begin(waiting, NULL);           // endless: on_drained() always has more
+    turn();
+    ck_assert(plm_http_is_blocked(waiting));
+    ck_assert(plm_http_peer_is_full(http, &peer)); // it takes nothing
+}
+END_TEST
+
+START_TEST(who_was_told_the_end_keeps_no_place)
+{
+    struct plm_peer peer;
+    struct plm_http_conn *conn = http->newest;
+    const int refused = client;
+    ck_assert(plm_peer_parse("192.0.2.1", &peer));
+    conn->peer = peer;
+    say("no request\r\n");
+    ck_assert_int_eq(heard(), 400);
+    ck_assert(conn->lingers);
+    ck_assert(plm_http_peer_is_full(http, &peer)); // it may send on, and counts as one that does
+    http->config.max_connections = 1;
+    client = connect_one(); // of somebody else
+    say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    ck_assert_int_eq(heard(), 200);
+    close(refused);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("http");
@@ -365,6 +501,12 @@ int main(void)
     tcase_add_test(tc, clients_of_a_unix_socket_share_the_maximum_alone);
     tcase_add_test(tc, probes_take_turns_in_their_places);
     tcase_add_test(tc, bodies_share_what_they_may_hold);
+    tcase_add_test(tc, an_answer_on_its_way_is_not_replaced);
+    tcase_add_test(tc, many_requests_of_one_leave_others_their_turn);
+    tcase_add_test(tc, few_bodies_have_a_wide_window);
+    tcase_add_test(tc, what_is_sent_behind_a_body_is_not_held);
+    tcase_add_test(tc, a_peer_is_full_of_those_that_wait_for_it);
+    tcase_add_test(tc, who_was_told_the_end_keeps_no_place);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -20,5 +20,6 @@ unsigned plm_connections_by_budget(uint64_t host_limit_bytes)
 void plm_connections_plan(plim_engine_opts *opts, unsigned n)
 {
     opts->host_caller_bytes =
-        ((uint64_t)n + PLM_HTTP_PROBE_PLACES) * (uint64_t)plm_http_connection_bytes();
+        ((uint64_t)n + PLM_HTTP_PROBE_PLACES) * (uint64_t)plm_http_connection_bytes() +
+        plm_http_wide_bytes();
 }

@@ -58,8 +58,9 @@ static const struct plm_opt table[] = {
                "--host-limit is not given)",
                PLM_OPT_U32, IN(max_connections), 1, PLM_CONNECTIONS_MAX),
     PLM_OPT_IN("--max-connections-per-peer", "N",
-               "connections of one address (IPv6: /64) whose request is not\n"
-               "complete; not of --trusted-proxies (default: half of all)",
+               "connections of one address (IPv6: /64) that wait for it: to send\n"
+               "the rest of a request, or to take an answer; not of\n"
+               "--trusted-proxies (default: half of all)",
                PLM_OPT_U32, IN(max_per_peer), 1, PLM_CONNECTIONS_MAX),
     PLM_OPT_IN("--sse-ping-interval", "S",
                "seconds of silence after which a stream sends a comment;\n0: never (default 15)",

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@
 #define DISCARD_MAX_BYTES (64 * 1024 * 1024)
 #define LINGER_MS         30000
 #define LINGER_SILENCE_MS 2000
+// Turns go on for so long before the caller looks at what else is there: newcomers, above all.
+#define RUN_MS 5
 // A head in a probe's place: a probe that is slower than that has failed anyway.
 #define PROBE_HEAD_MS 2000
 // A body that still arrives after so many timeouts is dribbled.
@@ -36,15 +39,23 @@ static void set_option(int fd, int level, int name, int value)
     setsockopt(fd, level, name, &value, sizeof(value)); // a unix socket knows fewer
 }
 
-// How much the kernel takes of what nobody reads. Wide only while somebody does: a small window
-// would make large bodies crawl, a large one would be memory that a client fills for nothing.
-static void set_window(struct plm_http_conn *conn, bool wide)
+// How much the kernel takes of what was not read yet.
+static void set_window(struct plm_http_conn *conn, int bytes)
 {
-    if (conn->wide == wide)
+    if (conn->window == bytes)
         return;
-    conn->wide = wide;
-    set_option(conn->fd, SOL_SOCKET, SO_RCVBUF,
-               wide ? PLM_HTTP_BODY_SOCKET_BYTES : PLM_HTTP_SOCKET_BYTES);
+    conn->http->n_wide -= conn->window == PLM_HTTP_BODY_SOCKET_BYTES;
+    conn->http->n_wide += bytes == PLM_HTTP_BODY_SOCKET_BYTES;
+    conn->window = bytes;
+    set_option(conn->fd, SOL_SOCKET, SO_RCVBUF, bytes);
+}
+
+// Wide only while somebody reads: a small window would make large bodies crawl, a large one would
+// be memory that a client fills for nothing.
+static void widen(struct plm_http_conn *conn)
+{
+    set_window(conn, conn->http->n_wide < PLM_HTTP_WIDE_MAX ? PLM_HTTP_BODY_SOCKET_BYTES
+                                                            : PLM_HTTP_READ_SOCKET_BYTES);
 }
 
 // ---- exchanges ----
@@ -101,7 +112,7 @@ static void on_head(struct plm_http_conn *conn, bool body_follows)
     h->begin(h->app, x);
     const int64_t length = plm_wire_length(&conn->wire);
     if (x->state == PLM_EXCHANGE_BODY && (length < 0 || length > PLM_HTTP_SOCKET_BYTES))
-        set_window(conn, true);
+        widen(conn);
     if (x->state == PLM_EXCHANGE_BODY && !body_follows && length != 0 &&
         plm_wire_expects_continue(&conn->wire))
         plm_http_continue(conn);
@@ -121,6 +132,14 @@ static void on_body(struct plm_exchange *x, const char *data, size_t n)
     h->body_failed(h->app, x, too_large);
 }
 
+// Whether the kernel holds more than belongs to a connection that nobody reads from: it was sent
+// behind the request, and would stay there until the answer is out.
+static bool holds_too_much(const struct plm_http_conn *conn)
+{
+    int unread = 0;
+    return ioctl(conn->fd, FIONREAD, &unread) == 0 && unread > 2 * PLM_HTTP_SOCKET_BYTES;
+}
+
 static void on_end(struct plm_http_conn *conn)
 {
     const struct plm_http_handler *h = &conn->http->handler;
@@ -131,7 +150,11 @@ static void on_end(struct plm_http_conn *conn)
         conn->broken = true;
         return;
     }
-    set_window(conn, false);
+    set_window(conn, PLM_HTTP_SOCKET_BYTES);
+    if (holds_too_much(conn)) {
+        refuse(conn, 400, "more than 32 KiB were sent behind a request before its answer");
+        return;
+    }
     conn->x->state = PLM_EXCHANGE_WAITING;
     h->request(h->app, conn->x);
 }
@@ -210,6 +233,7 @@ static void linger(struct plm_http_conn *conn)
 {
     shutdown(conn->fd, SHUT_WR);
     conn->lingers = true;
+    set_window(conn, PLM_HTTP_READ_SOCKET_BYTES);
     conn->n_ahead = 0;
     conn->last_read_ms = conn->since_ms;
 }
@@ -228,6 +252,7 @@ static void conn_close(struct plm_http_conn *conn)
     struct plm_http *http = conn->http;
     end_exchange(conn);
     plm_http_leave_place(conn);
+    http->n_wide -= conn->window == PLM_HTTP_BODY_SOCKET_BYTES;
     if (conn->newer != NULL)
         conn->newer->older = conn->older;
     else
@@ -293,18 +318,18 @@ static void watch(struct plm_http_conn *conn)
 static void take_turn(struct plm_http_conn *conn)
 {
     const uint32_t events = conn->events;
-    bool readable = (events & EPOLLIN) != 0;
+    const bool readable = (events & EPOLLIN) != 0;
     conn->events = 0;
     conn->hangup |= (events & EPOLLRDHUP) != 0;
     conn->broken |= (events & (EPOLLHUP | EPOLLERR)) != 0;
     if (conn->lingers && readable && !conn->broken)
         drop_input(conn);
-    bool again = !conn->lingers;
-    while (again && !conn->broken) {
+    if (!conn->lingers && !conn->broken) {
         if (receives(conn))
             receive(conn, readable);
-        readable = false;
-        again = answer(conn);
+        // One request in a turn: somebody who sends hundreds at once is not served alone.
+        if (answer(conn))
+            plm_http_turn(conn);
     }
     if (!conn->broken)
         count_unfinished(conn);
@@ -316,8 +341,12 @@ static void take_turn(struct plm_http_conn *conn)
 
 void plm_http_run(struct plm_http *http)
 {
-    struct plm_http_conn *conn;
-    while ((conn = http->ready) != NULL) {
+    const struct plm_http_conn *last = http->last_ready;
+    const int64_t end_ms = plm_now_ms() + RUN_MS;
+    bool whole = false;
+    while (http->ready != NULL && !whole && plm_now_ms() <= end_ms) {
+        struct plm_http_conn *conn = http->ready;
+        whole = conn == last;
         http->ready = conn->next_ready;
         if (http->ready == NULL)
             http->last_ready = NULL;
@@ -385,6 +414,11 @@ size_t plm_http_connection_bytes(void)
     return sizeof(struct plm_http_conn) + SOCKET_OBJECTS_BYTES + 2 * 2 * PLM_HTTP_SOCKET_BYTES;
 }
 
+size_t plm_http_wide_bytes(void)
+{
+    return (size_t)PLM_HTTP_WIDE_MAX * 2 * (PLM_HTTP_BODY_SOCKET_BYTES - PLM_HTTP_SOCKET_BYTES);
+}
+
 unsigned plm_http_connections(const struct plm_http *http)
 {
     return http->n_ordinary + http->n_probes;
@@ -417,7 +451,6 @@ void plm_http_add(struct plm_http *http, int fd)
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1); // a client without power ends, too
     set_option(fd, SOL_SOCKET, SO_SNDBUF, PLM_HTTP_SOCKET_BYTES);
-    conn->wide = true; // as the kernel has made it
     conn->http = http;
     conn->fd = fd;
     conn->peer = peer;
@@ -436,8 +469,11 @@ void plm_http_add(struct plm_http *http, int fd)
     struct epoll_event event = {.events = conn->watched, .data.ptr = conn};
     if (epoll_ctl(http->config.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
         plm_http_break(conn);
-    // Most requests come with the connection, and then it is not one that only waits.
-    plm_http_ready(conn, EPOLLIN);
+    // Most requests come with the connection, and then it is not one that only waits. Its turn is
+    // now, whoever else waits for one: that may be many, and this may be a probe.
+    conn->events = EPOLLIN;
+    if (!conn->ready)
+        take_turn(conn);
 }
 
 struct plm_http *plm_http_create(const struct plm_http_config *config,

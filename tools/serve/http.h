@@ -44,6 +44,11 @@ struct plm_exchange;
 #define PLM_HTTP_SOCKET_BYTES (16 * 1024)
 // The latter while a body is read, when what arrives is taken at once.
 #define PLM_HTTP_BODY_SOCKET_BYTES (256 * 1024)
+// Connections that may have the latter at once, which is memory that clients fill faster than it is
+// read if they are many. Bodies of others, and what is read only to be dropped, arrive through one
+// that still holds a packet of the loopback device.
+#define PLM_HTTP_READ_SOCKET_BYTES (64 * 1024)
+#define PLM_HTTP_WIDE_MAX          8
 
 struct plm_http_header {
     const char *name;
@@ -70,7 +75,7 @@ struct plm_http_handler {
 struct plm_http_config {
     int epoll_fd;                    // of the caller; the client descriptors are watched there
     unsigned max_connections;        // beyond it only probes are answered; others get 503
-    unsigned max_per_peer;           // of those without a complete request; the same
+    unsigned max_per_peer;           // of those that wait for their client; the same
     unsigned timeout_s;              // idle connections, and as above
     const struct plm_peers *trusted; // proxies: they stand for many peers, and have no limit
     const char *const *probes;       // paths that have places of their own; NULL ends them
@@ -88,13 +93,16 @@ struct plm_http *plm_http_create(const struct plm_http_config *config,
 void plm_http_destroy(struct plm_http *http);
 // Bytes of this machine that one connection takes at most, the kernel's for its socket included.
 size_t plm_http_connection_bytes(void);
+// What the kernel takes in addition for all bodies that arrive at once.
+size_t plm_http_wide_bytes(void);
 // epoll has reported these events for a client's descriptor.
 void plm_http_ready(struct plm_http_conn *conn, uint32_t events);
-// Serves what is ready. Frees connections, so call it after all events of a round were reported.
+// Gives a turn to each connection that is ready, one request at most, or to as many as a few
+// milliseconds allow. Frees connections, so call it after all events of a round were reported.
 void plm_http_run(struct plm_http *http);
 // Something waits for plm_http_run() that no event will report.
 bool plm_http_is_due(const struct plm_http *http);
-// Takes over an accepted, non-blocking connection.
+// Takes over an accepted, non-blocking connection, and serves what has come with it.
 void plm_http_add(struct plm_http *http, int fd);
 // Answers an accepted connection with 503 and closes it.
 void plm_http_turn_away(struct plm_http *http, int fd);
@@ -128,7 +136,7 @@ struct plm_out plm_http_take_body(struct plm_exchange *x);
 // Adds a header field, which is copied, to whatever answers this request. Before the answer.
 void plm_http_always(struct plm_exchange *x, const char *name, const char *value);
 // Answers with body, whose memory moves into the exchange. content_type NULL: there is none. close:
-// ends the connection after it.
+// ends the connection after it. Once an answer or a stream has begun, another one is dropped.
 void plm_http_reply(struct plm_exchange *x, int status, const char *content_type,
                     const struct plm_http_header *extra, size_t n_extra, bool close,
                     struct plm_out *body);

@@ -69,15 +69,15 @@ struct plm_http_conn {
     struct plm_http_conn *newer, *older;
     struct plm_http_conn *next_ready;
     int fd;
+    int window; // bytes of its receive buffer; 0: as the kernel has made it
     struct plm_peer peer, local;
     enum plm_http_place place;
-    bool unfinished;  // a request is not complete: what the limit of a peer counts
+    bool unfinished;  // a request is not complete: the limit of a peer counts it
     uint32_t events;  // that epoll reported since its last turn
     uint32_t watched; // that epoll looks for
     bool ready;       // in the list of those that get a turn
     bool hangup;      // the client has ended its direction
     bool broken;      // ends with its turn
-    bool wide;        // its receive buffer is that for bodies
     bool lingers;     // everything is said; the rest of what comes is dropped
     uint64_t dropped_bytes;
     int64_t since_ms; // connected; the last exchange ended; a head's first byte; lingering began
@@ -95,6 +95,7 @@ struct plm_http {
     struct plm_http_conn *newest, *oldest;
     struct plm_http_conn *ready, *last_ready;
     unsigned n_ordinary, n_probes; // places that are taken
+    unsigned n_wide;               // connections whose receive buffer is that for bodies
     uint64_t n_turned_away;
     char *scratch; // what one read takes
 };
@@ -110,7 +111,7 @@ void plm_http_break(struct plm_http_conn *conn);
 enum plm_http_place plm_http_find_place(struct plm_http *http, const struct plm_peer *peer);
 void plm_http_take_place(struct plm_http_conn *conn, enum plm_http_place place);
 void plm_http_leave_place(struct plm_http_conn *conn);
-// Whether one more unfinished request is too many for its peer.
+// Whether one more connection that waits for its client is too many for that peer.
 bool plm_http_peer_is_full(const struct plm_http *http, const struct plm_peer *peer);
 // Whether the exchange may use its connection's place.
 bool plm_http_fits_place(const struct plm_exchange *x);

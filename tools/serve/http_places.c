@@ -9,6 +9,12 @@
 
 #include "tools/serve/http_impl.h"
 
+// The server waits for what its client does: send the rest of a request, take an answer, or go.
+static bool awaits_client(const struct plm_http_conn *conn)
+{
+    return conn->unfinished || conn->lingers || (conn->x != NULL && plm_http_is_blocked(conn->x));
+}
+
 bool plm_http_peer_is_full(const struct plm_http *http, const struct plm_peer *peer)
 {
     // A unix socket's peers have no address: the maximum of all is theirs.
@@ -16,16 +22,16 @@ bool plm_http_peer_is_full(const struct plm_http *http, const struct plm_peer *p
         return false;
     unsigned n = 0;
     for (const struct plm_http_conn *conn = http->newest; conn != NULL; conn = conn->older)
-        n += conn->unfinished && conn->place == PLM_PLACE_ORDINARY &&
+        n += awaits_client(conn) && conn->place == PLM_PLACE_ORDINARY &&
              plm_peer_same_client(&conn->peer, peer);
     return n >= http->config.max_per_peer;
 }
 
-// Kept open by a client that may come back, and nothing else.
+// Kept open by a client that may come back, or has been told everything, and nothing else.
 static bool is_idle(const struct plm_http_conn *conn)
 {
     return conn->place == PLM_PLACE_ORDINARY && !conn->unfinished && conn->x == NULL &&
-           !conn->ready && !conn->lingers;
+           !conn->ready;
 }
 
 static struct plm_http_conn *oldest_idle(const struct plm_http *http)

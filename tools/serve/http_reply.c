@@ -270,6 +270,11 @@ void plm_http_reply(struct plm_exchange *x, int status, const char *content_type
                     const struct plm_http_header *extra, size_t n_extra, bool close_after,
                     struct plm_out *body)
 {
+    // A part of the first answer may be out: nothing can take its place.
+    if (x->state == PLM_EXCHANGE_REPLY) {
+        plm_out_finish(body);
+        return;
+    }
     plm_out_finish(&x->out);
     x->out = *body;
     plm_out_init(body, body->engine);

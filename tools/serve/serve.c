@@ -40,6 +40,8 @@
 // After a forced end, answers that are still being written get so long.
 #define LAST_WRITES_MS 2000
 #define EVENTS_MAX     64
+// And then so many runs, each of some milliseconds, for what the sockets take at once.
+#define LAST_RUNS 100
 // New connections between two looks at what the others say: at half of the places for probes, each
 // of these gets a look before it could be given to somebody else.
 #define ACCEPTS_MAX (PLM_HTTP_PROBE_PLACES / 2)
@@ -296,7 +298,6 @@ static void accept_some(struct loop *l)
         int fd = accept4(l->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             plm_http_add(l->srv.http, fd);
-            plm_http_run(l->srv.http);
             continue;
         }
         if (errno != EMFILE && errno != ENFILE)
@@ -387,7 +388,8 @@ static void run(struct loop *l)
     }
     // Whoever still waits hears it, if only its socket takes it.
     plm_calls_fail(&l->srv);
-    plm_http_run(l->srv.http);
+    for (int i = 0; i < LAST_RUNS && plm_http_is_due(l->srv.http); i++)
+        plm_http_run(l->srv.http);
 }
 
 // ---- start ----
@@ -408,10 +410,9 @@ static void limit_connections(struct plm_server *srv, struct plm_http_config *co
     config->probes = probes;
     config->bodies = &srv->bodies;
     plm_connections_plan(opts, n);
-    plm_log(
-        "at most %u connections of %zu KiB each, %u of the same peer without a complete request; "
-        "%d more for probes",
-        n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
+    plm_log("at most %u connections of %zu KiB each, %u of the same peer that wait for it; "
+            "%d more for probes",
+            n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
 }
 
 static void say_no_thread(void)
