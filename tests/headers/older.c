@@ -8,9 +8,9 @@
 
 // Behind each struct lie bytes that nobody may touch; under AddressSanitizer there is nothing.
 #if defined(__SANITIZE_ADDRESS__)
-#define GUARD_BYTES 0
+static const size_t guard_bytes = 0;
 #else
-#define GUARD_BYTES 256
+static const size_t guard_bytes = 256;
 #endif
 #define GUARD 0xA5
 
@@ -18,10 +18,10 @@ static int wrong;
 
 static void *guarded(size_t bytes, size_t n)
 {
-    char *at = malloc(bytes * n + GUARD_BYTES);
+    char *at = malloc(bytes * n + guard_bytes);
     if (at == NULL)
         exit(2);
-    memset(at, GUARD, bytes * n + GUARD_BYTES);
+    memset(at, GUARD, bytes * n + guard_bytes);
     memset(at, 0, bytes * n);
     return at;
 }
@@ -29,7 +29,7 @@ static void *guarded(size_t bytes, size_t n)
 static void release(void *at, size_t bytes, size_t n, const char *what)
 {
     const unsigned char *guard = (const unsigned char *)at + bytes * n;
-    for (size_t i = 0; i < GUARD_BYTES; i++) {
+    for (size_t i = 0; i < guard_bytes; i++) {
         if (guard[i] == GUARD)
             continue;
         printf("%s: byte %zu behind it was written\n", what, i);
