@@ -403,6 +403,30 @@ START_TEST(many_requests_of_one_leave_others_their_turn)
 }
 END_TEST
 
+START_TEST(who_was_just_answered_is_idle)
+{
+    static const char one[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    int ends[4];
+    // All come at once, and each is answered before anybody has another turn.
+    for (size_t i = 0; i < 4; i++) {
+        int pair[2];
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair),
+                         0);
+        ends[i] = pair[0];
+        ck_assert_int_gt(send(pair[0], one, strlen(one), MSG_NOSIGNAL), 0);
+        plm_http_add(http, pair[1]);
+    }
+    turn();
+    const int first = client;
+    for (size_t i = 0; i < 4; i++) {
+        client = ends[i];
+        ck_assert_int_eq(heard(), 200);
+        close(client);
+    }
+    client = first;
+}
+END_TEST
+
 START_TEST(few_bodies_have_a_wide_window)
 {
     int all[2 * PLM_HTTP_WIDE_MAX];
@@ -503,6 +527,7 @@ int main(void)
     tcase_add_test(tc, bodies_share_what_they_may_hold);
     tcase_add_test(tc, an_answer_on_its_way_is_not_replaced);
     tcase_add_test(tc, many_requests_of_one_leave_others_their_turn);
+    tcase_add_test(tc, who_was_just_answered_is_idle);
     tcase_add_test(tc, few_bodies_have_a_wide_window);
     tcase_add_test(tc, what_is_sent_behind_a_body_is_not_held);
     tcase_add_test(tc, a_peer_is_full_of_those_that_wait_for_it);

@@ -31,7 +31,7 @@ bool plm_http_peer_is_full(const struct plm_http *http, const struct plm_peer *p
 static bool is_idle(const struct plm_http_conn *conn)
 {
     return conn->place == PLM_PLACE_ORDINARY && !conn->unfinished && conn->x == NULL &&
-           !conn->ready;
+           conn->events == 0 && conn->n_ahead == 0;
 }
 
 static struct plm_http_conn *oldest_idle(const struct plm_http *http)
