@@ -468,17 +468,45 @@ static int place_tensors(struct parser *p, uint64_t first, uint64_t alignment)
     return PLM_OK;
 }
 
+// What lies under the name of a model when a download or a clone went wrong, by its first four
+// bytes.
+static const struct {
+    char magic[5];
+    const char *kind;
+} strangers[] = {
+    {"vers", ", as a pointer of Git LFS does (git lfs pull fetches the file itself)"},
+    {"<!DO", ", as a web page does"},
+    {"<!do", ", as a web page does"},
+    {"<htm", ", as a web page does"},
+    {"PK\3\4", ", as a zip archive and a PyTorch checkpoint do"},
+    {"lmgg", ", as a model of GGUF's predecessors does (convert the original anew)"},
+    {"fmgg", ", as a model of GGUF's predecessors does (convert the original anew)"},
+    {"tjgg", ", as a model of GGUF's predecessors does (convert the original anew)"},
+};
+
+static int refuse_magic(struct parser *p, const unsigned char magic[4])
+{
+    const char *kind = "";
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+        if (memcmp(magic, strangers[i].magic, 4) == 0)
+            kind = strangers[i].kind;
+    }
+    return bad(p, PLM_ERR_FORMAT, "is not a GGUF file: it starts with %02x %02x %02x %02x%s",
+               magic[0], magic[1], magic[2], magic[3], kind);
+}
+
 static int take_version(struct parser *p, uint64_t *ret)
 {
     unsigned char magic[4];
+    if (p->file->size == 0)
+        return bad(p, PLM_ERR_FORMAT, "is empty");
     int status = need(p, sizeof(magic), 1, "bytes of the magic number");
     if (status == PLM_OK)
         status = take(p, magic, sizeof(magic));
     if (status != PLM_OK)
         return status;
     if (memcmp(magic, "GGUF", sizeof(magic)) != 0)
-        return bad(p, PLM_ERR_FORMAT, "is not a GGUF file: it starts with %02x %02x %02x %02x",
-                   magic[0], magic[1], magic[2], magic[3]);
+        return refuse_magic(p, magic);
     status = take_uint(p, 4, "bytes of the version", ret);
     if (status != PLM_OK)
         return status;

@@ -59,7 +59,11 @@ BROKEN = {
 }
 # These can not even be read.
 UNREADABLE = {
-    "magic": (b"GGML" + TINY.read_bytes()[4:], "magic"),
+    "magic": (b"GGML" + TINY.read_bytes()[4:], "is not a GGUF file: it starts with 47 47 4d 4c (at byte 4)"),
+    "empty": (b"", "is empty (at byte 0)"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\n", "as a pointer of Git LFS does (git lfs pull fetches"),
+    "page": (b"<!DOCTYPE html>\n", "as a web page does"),
+    "older": (b"tjgg\3\0\0\0", "as a model of GGUF's predecessors does"),
     "unsized": (type_changed(b"blk.0.ffn_up.weight", 23),
                 f'tensor "blk.0.ffn_up.weight" has type IQ4_XS (id 23), which is not supported ({TYPES})'),
     "strange": (type_changed(b"blk.0.ffn_up.weight", 99), f"has type id 99, which is unknown ({TYPES})"),

@@ -560,7 +560,7 @@ const struct gguf_case gguf_cases[] = {
     {GOOD(good_alignment_64)},
     {GOOD(good_name_63)},
     {GOOD(good_split_of_1)},
-    {FORMAT(empty_file, "truncated: 4 bytes of the magic")},
+    {FORMAT(empty_file, "is empty")},
     {FORMAT(cut_magic, "the 3 bytes that are left")},
     {FORMAT(wrong_magic, "not a GGUF file: it starts with 47 47 4d 4c")},
     {FORMAT(no_version, "bytes of the version")},
