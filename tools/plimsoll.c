@@ -48,14 +48,34 @@ static void usage(FILE *out)
     fprintf(out, "plimsoll COMMAND --help lists the options of a command.\n");
 }
 
+// Somebody used to a program for each command begins with the model or an option, or with the name
+// of that program ("server").
+static int no_command(const char *name)
+{
+    size_t len = strlen(name);
+    const char *like = NULL;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (len > 2 && strncmp(name, commands[i].name, 3) == 0)
+            like = commands[i].name;
+    }
+    fprintf(stderr, "plimsoll: no command \"%s\"; ", name);
+    if (name[0] == '-' || strchr(name, '/') != NULL ||
+        (len > 5 && strcmp(name + len - 5, ".gguf") == 0))
+        fprintf(stderr, "a command comes first, as in plimsoll run FILE or plimsoll serve FILE\n");
+    else if (like != NULL)
+        fprintf(stderr, "did you mean plimsoll %s?\n", like);
+    else
+        fprintf(stderr, "see plimsoll help\n");
+    return 2;
+}
+
 static int run(const char *name, int argc, char **argv)
 {
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].run(argc, argv);
     }
-    fprintf(stderr, "plimsoll: no command \"%s\"; see plimsoll help\n", name);
-    return 2;
+    return no_command(name);
 }
 
 // The manual page, from the tables that the commands parse with.

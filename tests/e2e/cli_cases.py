@@ -29,7 +29,10 @@ def wrong(*args, says):
 
 @case
 def bad_flags_name_the_flag():
-    wrong("frob", says='no command "frob"')
+    wrong("frob", says='no command "frob"; see plimsoll help')
+    wrong("benchmark", says='no command "benchmark"; did you mean plimsoll bench?')
+    for first in ("model.gguf", "./model", "-m"):
+        wrong(first, says=f'no command "{first}"; a command comes first, as in plimsoll run FILE')
     for command in ("serve", "run", "plan", "bench"):
         wrong(command, says=f"plimsoll {command}: no model; name its file")
         for flag, value, says in (
