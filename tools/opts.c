@@ -84,9 +84,24 @@ static bool find(struct use *use, const char *name, size_t len)
     return false;
 }
 
+// llama-server's options that download a model. A server that opens connections of its own is not
+// what its plan of memory and its owner expect.
+static bool is_download(const char *name, size_t len)
+{
+    static const char *const names[] = {"-hf",       "-hfr", "--hf-repo",  "-hff",
+                                        "--hf-file", "-mu",  "--model-url"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
+            return true;
+    }
+    return false;
+}
+
 // Somebody used to abbreviations gets told the whole name.
 static enum plm_opts_result unknown(struct use *use, const char *name, size_t len)
 {
+    if (is_download(name, len))
+        return wrong(use, "unknown option: nothing is downloaded; fetch the GGUF file and name it");
     for (size_t g = 0; g < use->cmd->n_groups; g++) {
         for (const struct plm_opt *opt = use->cmd->groups[g].opts; opt->names != NULL; opt++) {
             const char *cursor = opt->names, *have;

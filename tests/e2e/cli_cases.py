@@ -45,6 +45,8 @@ def bad_flags_name_the_flag():
                 ("-c", "4k", '"4k" is not a whole number'),
                 ("--prove", "half", "is not one of quick|full"),
                 ("--modell", "x", "--modell: unknown option"),
+                ("-hf", "ggml-org/x", "-hf: unknown option: nothing is downloaded; fetch the GGUF file"),
+                ("--model-url", "https://x", "--model-url: unknown option: nothing is downloaded"),
                 ("--chat-template-file", "/nonexistent", "/nonexistent: No such file")):
             wrong(command, "-m", "x", flag, value, says=says)
         wrong(command, "-m", "x", "-c", says="-c: needs a value (N)")
