@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completes one prompt from Python: python3 plimsoll.py model.gguf "Once upon a time"
-
-Structs declare their first fields alone, as far as they are used: the library keeps to the size it is told.
-"""
+"""Completes one prompt from Python, as in: python3 plimsoll.py model.gguf 'Once upon a time'"""
 import ctypes as c
 import sys
 
@@ -15,6 +12,7 @@ def struct(**fields):
     return type("Struct", (c.Structure,), {"_fields_": list(fields.items())})
 
 
+# Structs declare their first fields alone, as far as they are used: the library keeps to the size it is told.
 U32, SIZE, TEXT = c.c_uint32, c.c_size_t, c.c_char_p
 Error = struct(struct_size=U32, status=c.c_int32, term=c.c_char * 32, param=c.c_char * 64, message=c.c_char * 512)
 EngineOpts = struct(struct_size=U32, threads=U32, model_path=TEXT, device=TEXT, ctx_size=U32)
@@ -53,7 +51,7 @@ class Engine:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit(__doc__.splitlines()[0])
+        sys.exit(__doc__)
     engine, metrics, n = Engine(sys.argv[1], ctx_size=128), (Metric * 256)(), SIZE()
     print(*engine.complete(sys.argv[2], 50), sep="")
     lib.plim_engine_metric_list(engine.handle, metrics, SIZE(256), c.byref(n))

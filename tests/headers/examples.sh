@@ -41,6 +41,8 @@ if LD_LIBRARY_PATH=$libdir python3 "$source/examples/plimsoll.py" /nonexistent "
     exit 1
 fi
 grep -q '(model_path)$' "$work/out"
+LD_LIBRARY_PATH=$libdir python3 "$source/examples/plimsoll.py" 2>"$work/out" || true
+grep -q '^Completes one prompt from Python, as in: ' "$work/out"
 [ "$(wc -l <"$source/examples/plimsoll.py")" -lt 60 ]
 # A device that is lost halfway gives the same text; one that is too small says so.
 LD_LIBRARY_PATH=$libdir "$work/bad_device" "$source/tests/data/models/llama-tied-q4_0.gguf" \
