@@ -21,8 +21,8 @@ size_t heap_peak(void)
 
 static void take(size_t bytes)
 {
-    const size_t held = now += bytes;
-    size_t most = peak;
+    const size_t held = atomic_fetch_add(&now, bytes) + bytes;
+    size_t most = atomic_load(&peak);
     while (held > most && !atomic_compare_exchange_weak(&peak, &most, held))
         ;
 }
