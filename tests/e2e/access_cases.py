@@ -96,7 +96,8 @@ def own_address():
 @case
 def without_keys_only_this_machine_operates():
     proxies = ["Forwarded: for=1.2.3.4", "X-Forwarded-For: 1.2.3.4", "x-forwarded-proto: http", "Via: 1.1 a",
-               "X-Real-IP: 1.2.3.4", "X-Forwarded-Anything:"]
+               "X-Real-IP: 1.2.3.4", "X-Forwarded-Anything:", "CF-Connecting-IP: 1.2.3.4", "True-Client-IP: 1.2.3.4",
+               "Client-IP: 1.2.3.4", "X-Client-IP: 1.2.3.4"]
     with Server("--allowed-hosts", "*", "--cors-origins", "*") as server:
         for path in "/v1/wake", "/v1/sleep":
             for header in proxies + ["Host: a.name", "Origin: http://a.name", "Sec-Fetch-Site: cross-site"]:

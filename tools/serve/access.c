@@ -27,9 +27,12 @@ static bool starts(const char *text, const char *prefix)
 void plm_caller_field(struct plm_caller *caller, const char *name, const char *value)
 {
     // What proxies add, by the standard (RFC 7239; RFC 9110, 7.6.3) and by custom.
-    if (starts(name, "X-Forwarded-") || strcasecmp(name, "Forwarded") == 0 ||
-        strcasecmp(name, "Via") == 0 || strcasecmp(name, "X-Real-IP") == 0)
-        caller->forwarded = true;
+    static const char *const proxies[] = {"Forwarded",        "Via",           "X-Real-IP",
+                                          "X-Client-IP",      "Client-IP",     "True-Client-IP",
+                                          "CF-Connecting-IP", "X-Original-For"};
+    caller->forwarded |= starts(name, "X-Forwarded-");
+    for (size_t i = 0; i < sizeof(proxies) / sizeof(proxies[0]); i++)
+        caller->forwarded |= strcasecmp(name, proxies[i]) == 0;
     if (strcasecmp(name, "X-Forwarded-Proto") == 0)
         caller->proto = caller->proto == NULL ? value : ""; // of several proxies: none is sure
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
