@@ -411,8 +411,7 @@ static void limit_connections(struct plm_server *srv, struct plm_http_config *co
     config->bodies = &srv->bodies;
     plm_connections_plan(opts, n);
     plm_log("at most %u connections of %zu KiB each; %u from the same address whose request or "
-            "reading is "
-            "awaited; "
+            "reading is awaited; "
             "%d more for probes",
             n, plm_http_connection_bytes() / 1024, config->max_per_peer, PLM_HTTP_PROBE_PLACES);
 }
