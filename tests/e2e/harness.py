@@ -354,6 +354,8 @@ def main(model=None):
     global BINARY, MODEL
     BINARY, names = sys.argv[1], sys.argv[2:]
     MODEL = model or "fake.gguf"
+    # Programs inherit what is ignored; under nohup that would be SIGHUP, which has a meaning here.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     passed = failed = skipped = 0
     for function in CASES:
         name = function.__name__
