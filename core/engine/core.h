@@ -22,7 +22,6 @@
 #include "core/mem/ledger.h"
 #include "core/model/chat.h"
 #include "core/model/model.h"
-#include "core/model/template.h"
 #include "core/model/tokenizer.h"
 #include "core/plan/certificate.h"
 #include "core/plan/profile.h"
@@ -30,6 +29,7 @@
 #include "core/plan/tuning.h"
 #include "core/plimsoll.h"
 #include "core/sched/sample.h"
+#include "core/template/template.h"
 
 // ---- chat templates (chat.c) ----
 

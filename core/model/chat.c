@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/model/chat_impl.h"
-#include "core/model/template/ast.h"
+#include "core/template/ast.h"
 
 void plm_chat_opts_init(struct plm_chat_opts *opts)
 {

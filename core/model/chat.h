@@ -12,7 +12,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/status.h"
-#include "core/model/template.h"
+#include "core/template/template.h"
 
 enum plm_chat_role {
     PLM_CHAT_SYSTEM,

@@ -4,7 +4,7 @@
 #define PLM_MODEL_CHAT_IMPL_H
 
 #include "core/model/chat.h"
-#include "core/model/template/run.h"
+#include "core/template/run.h"
 
 enum plm_chat_what {
     PLM_CHAT_TEXT,      // of a message

@@ -10,7 +10,7 @@
 
 #include "core/base/json_tree.h"
 #include "core/model/chat_impl.h"
-#include "core/model/template/ast.h"
+#include "core/template/ast.h"
 
 // Limits of the test renders: steps of all together, of which known templates take below 100,000,
 // and bytes of each.

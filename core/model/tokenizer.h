@@ -10,6 +10,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
+#include "core/base/span.h"
 #include "core/base/status.h"
 #include "core/model/gguf.h"
 
@@ -46,14 +47,6 @@ int plm_tokenizer_encode(const struct plm_tokenizer *tokenizer, struct plm_slice
 // A number of tokens that no text of so many bytes falls below, without looking at it; 0 where the
 // vocabulary has tokens that swallow any amount of text.
 uint64_t plm_tokenizer_least(const struct plm_tokenizer *tokenizer, uint64_t text_bytes);
-
-// A stretch of rendered text. Only trusted text (from the template itself) may spell control
-// tokens; text that a user sent never does.
-struct plm_span {
-    size_t begin; // byte offsets into the text
-    size_t end;
-    bool trusted;
-};
 
 // Encodes text whose spans cover it in order: control tokens are parsed in trusted spans only. A
 // control token may not straddle a border; ordinary merges may.

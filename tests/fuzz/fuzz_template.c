@@ -8,7 +8,7 @@
 #include "core/base/alloc.h"
 #include "core/base/utf8.h"
 #include "core/model/chat.h"
-#include "core/model/template.h"
+#include "core/template/template.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(const struct plm_render *render)

@@ -18,7 +18,7 @@
 #include "core/base/buf.h"
 #include "core/base/status.h"
 #include "core/model/chat.h"
-#include "core/model/template.h"
+#include "core/template/template.h"
 #include "tests/golden/cases.h"
 
 #define NOW_S       1768478400 // 2026-01-15 12:00:00 UTC, the clock of the cases

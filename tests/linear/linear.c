@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/model/template.h"
 #include "core/plimsoll.h"
+#include "core/template/template.h"
 #include "tools/serve/json.h"
 #include "tools/serve/openai_request.h"
 

@@ -28,7 +28,8 @@ RULES = [
     ("core/plan/plan.", BASE + ["kernels/abi.h", "core/plan/", "core/mem/slabs.h"]),
     ("core/plan/", PLAN_KV),
     ("core/kv/", PLAN_KV),
-    ("core/model/", PLAN_KV + ["core/model/"]),
+    ("core/template/", BASE + ["core/template/"]),
+    ("core/model/", PLAN_KV + ["core/template/", "core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/", "kernels/sampling.h"]),
     ("core/", ["core/", "kernels/"]),
     # What backends share, the backends, and the list of them.

@@ -8,7 +8,7 @@
 
 #include "core/base/alloc.h"
 #include "core/model/chat.h"
-#include "core/model/template.h"
+#include "core/template/template.h"
 
 static struct plm_host *host;
 static struct plm_render render;

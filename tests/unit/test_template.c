@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "core/base/alloc.h"
-#include "core/model/template.h"
+#include "core/template/template.h"
 
 static struct plm_host *host;
 static struct plm_render render;

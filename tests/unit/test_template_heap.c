@@ -8,7 +8,7 @@
 
 #include "core/base/json_tree.h"
 #include "core/base/work.h"
-#include "core/model/template.h"
+#include "core/template/template.h"
 #include "tests/support/heap.h"
 
 #define BUDGET_BYTES (8 << 20)

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statements and template text, and the names that a template uses.
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/text.h"
+#include "core/template/ast.h"
+#include "core/template/run.h"
+
+bool plm_tload_fail(struct plm_tload *p, int status, uint32_t line, const char *fmt, ...)
+{
+    char what[300];
+    if (p->status != PLM_OK)
+        return false;
+    va_list ap;
+    va_start(ap, fmt);
+    plm_vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
+    p->status = plm_fail(p->err, status, "chat template, line %u: %s", (unsigned)line, what);
+    return false;
+}
+
+bool plm_tload_nomem(struct plm_tload *p)
+{
+    if (p->status == PLM_OK)
+        p->status =
+            p->tmpl->arena.over_limit
+                ? plm_fail(p->err, PLM_ERR_LIMIT, "chat template: too large")
+                : plm_fail(p->err, PLM_ERR_NOMEM_HOST, "no host memory to load the chat template");
+    return false;
+}
+
+void *plm_tload_alloc(struct plm_tload *p, size_t n, size_t size)
+{
+    void *block = plm_tarena_array(&p->tmpl->arena, n, size);
+    if (block == NULL)
+        plm_tload_nomem(p);
+    return block;
+}
+
+static bool grow_syms(struct plm_tload *p)
+{
+    struct plm_template *t = p->tmpl;
+    uint32_t cap = t->cap_syms < 32 ? 32 : t->cap_syms * 2;
+    struct plm_slice *syms = plm_tload_alloc(p, cap, sizeof(*syms));
+    uint32_t *index = plm_tload_alloc(p, (size_t)cap * 2, sizeof(*index));
+    if (syms == NULL || index == NULL)
+        return false;
+    if (t->n_syms > 0)
+        memcpy(syms, t->syms, t->n_syms * sizeof(*syms));
+    t->syms = syms;
+    t->cap_syms = cap;
+    t->sym_index = index;
+    t->sym_index_cap = cap * 2;
+    for (uint32_t i = 0; i < t->n_syms; i++) {
+        uint32_t at = (uint32_t)plm_tstr_hash(syms[i]) & (t->sym_index_cap - 1);
+        while (index[at] != 0)
+            at = (at + 1) & (t->sym_index_cap - 1);
+        index[at] = i + 1;
+    }
+    return true;
+}
+
+bool plm_tload_sym(struct plm_tload *p, struct plm_slice name, uint32_t *ret)
+{
+    struct plm_template *t = p->tmpl;
+    if (t->n_syms == t->cap_syms && !grow_syms(p))
+        return false;
+    uint32_t at = (uint32_t)plm_tstr_hash(name) & (t->sym_index_cap - 1);
+    for (; t->sym_index[at] != 0; at = (at + 1) & (t->sym_index_cap - 1)) {
+        uint32_t sym = t->sym_index[at] - 1;
+        if (plm_slice_eq(t->syms[sym], name)) {
+            *ret = sym;
+            return true;
+        }
+    }
+    t->syms[t->n_syms] = name;
+    t->sym_index[at] = ++t->n_syms;
+    *ret = t->n_syms - 1;
+    return true;
+}
+
+// Statements up to one of the tags in `ends` (NULL-terminated, or NULL: up to the end of the
+// template). The end tag's name is the current token afterwards.
+static bool parse_until(struct plm_tload *p, const char *const *ends, struct plm_tnodes *ret);
+
+static bool expect_block_end(struct plm_tload *p)
+{
+    if (plm_tload_tok(p)->type != PLM_TOK_BLOCK_END)
+        return plm_tload_unexpected(p, "'%}'");
+    plm_tload_next(p);
+    return true;
+}
+
+static bool set_body(struct plm_tnode *node, const struct plm_tnodes *body)
+{
+    node->list = body->v;
+    node->n = (uint32_t)body->n;
+    return true;
+}
+
+// `%}` body `{% end` ; the end tag is consumed, its `%}` is left.
+static bool parse_body(struct plm_tload *p, const char *end, struct plm_tnode *node)
+{
+    const char *const ends[] = {end, NULL};
+    struct plm_tnodes body = {0};
+    plm_tload_skip_op(p, ":");
+    if (!expect_block_end(p) || !parse_until(p, ends, &body))
+        return false;
+    plm_tload_next(p);
+    return set_body(node, &body);
+}
+
+// The body of something that Jinja compiles to a block of its own: filters in it are looked up at
+// load again, even inside of an `if`.
+static bool parse_inner(struct plm_tload *p, const char *end, struct plm_tnode *node)
+{
+    uint32_t soft = p->soft;
+    p->soft = 0;
+    bool ok = parse_body(p, end, node);
+    p->soft = soft;
+    return ok;
+}
+
+// Like parse_inner, of something that Jinja compiles to a function: loops outside of it are out of
+// reach for break and continue.
+static bool parse_function(struct plm_tload *p, const char *end, struct plm_tnode *node)
+{
+    uint32_t loops = p->loops;
+    p->loops = 0;
+    bool ok = parse_inner(p, end, node);
+    p->loops = loops;
+    return ok;
+}
+
+static bool parse_if(struct plm_tload *p, struct plm_tnode *node)
+{
+    static const char *const ends[] = {"elif", "else", "endif", NULL};
+    p->soft++;
+    for (;;) {
+        struct plm_tnodes body = {0};
+        node->kind = PLM_N_IF;
+        plm_tload_next(p);
+        if (!plm_tload_tuple(p, false, false, NULL, &node->a))
+            return false;
+        plm_tload_skip_op(p, ":");
+        if (!expect_block_end(p) || !parse_until(p, ends, &body) || !set_body(node, &body))
+            return false;
+        if (!plm_tload_is_name(p, "elif"))
+            break;
+        node->b = plm_tload_node(p, PLM_N_IF, plm_tload_tok(p)->line);
+        node = node->b;
+        if (node == NULL)
+            return false;
+    }
+    if (plm_tload_skip_name(p, "else")) {
+        node->b = plm_tload_node(p, PLM_N_BODY, plm_tload_tok(p)->line);
+        if (node->b == NULL || !parse_body(p, "endif", node->b))
+            return false;
+    } else {
+        plm_tload_next(p);
+    }
+    p->soft--;
+    return true;
+}
+
+static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
+{
+    static const char *const ends[] = {"endfor", "else", NULL};
+    struct plm_tnodes body = {0};
+    node->kind = PLM_N_FOR;
+    plm_tload_next(p);
+    if (!plm_tload_target(p, false, "in", &node->a))
+        return false;
+    if (!plm_tload_skip_name(p, "in"))
+        return plm_tload_unexpected(p, "'in'");
+    if (!plm_tload_tuple(p, false, false, "recursive", &node->b))
+        return false;
+    uint32_t soft = p->soft;
+    p->soft = 0;
+    if (plm_tload_skip_name(p, "if") && !plm_tload_expression(p, true, &node->c))
+        return false;
+    node->flag = plm_tload_skip_name(p, "recursive");
+    plm_tload_skip_op(p, ":");
+    p->loops++;
+    if (!expect_block_end(p) || !parse_until(p, ends, &body) || !set_body(node, &body))
+        return false;
+    p->loops--;
+    p->soft = soft;
+    if (!plm_tload_skip_name(p, "else")) {
+        plm_tload_next(p);
+        return true;
+    }
+    node->d = plm_tload_node(p, PLM_N_BODY, plm_tload_tok(p)->line);
+    return node->d != NULL && parse_inner(p, "endfor", node->d);
+}
+
+// The filters of a block, which belong to the inside of it.
+static bool parse_block_filters(struct plm_tload *p, struct plm_tnode *node, bool start_inline)
+{
+    uint32_t soft = p->soft;
+    struct plm_tnode *hole = plm_tload_node(p, PLM_N_HOLE, node->line);
+    p->soft = 0;
+    bool ok = hole != NULL && plm_tload_filters(p, hole, start_inline, &node->b);
+    p->soft = soft;
+    return ok;
+}
+
+static bool parse_set(struct plm_tload *p, struct plm_tnode *node)
+{
+    plm_tload_next(p);
+    if (!plm_tload_target(p, true, NULL, &node->a))
+        return false;
+    node->kind = PLM_N_SET;
+    if (plm_tload_skip_op(p, "="))
+        return plm_tload_tuple(p, true, false, NULL, &node->b);
+    node->kind = PLM_N_SET_BLOCK;
+    if (plm_tload_is_op(p, "|")) {
+        if (!parse_block_filters(p, node, false))
+            return false;
+    }
+    return parse_inner(p, "endset", node);
+}
+
+static bool parse_signature(struct plm_tload *p, struct plm_tnode *node)
+{
+    struct plm_tparam params[64]; // more than any macro declares
+    uint32_t n = 0;
+    if (!plm_tload_expect_op(p, "("))
+        return false;
+    while (!plm_tload_is_op(p, ")")) {
+        if (n == 64)
+            return plm_tload_fail(p, PLM_ERR_LIMIT, node->line, "macro with over 64 parameters");
+        if (n > 0 && !plm_tload_expect_op(p, ","))
+            return false;
+        params[n] = (struct plm_tparam){0};
+        if (!plm_tload_expect_name(p, &params[n].name) ||
+            !plm_tload_sym(p, params[n].name, &params[n].sym))
+            return false;
+        if (plm_tload_skip_op(p, "=")) {
+            if (!plm_tload_expression(p, true, &params[n].value))
+                return false;
+        } else if (n > 0 && params[n - 1].value != NULL) {
+            return plm_tload_fail(p, PLM_ERR_FORMAT, node->line,
+                                  "parameter without default after one with default");
+        }
+        n++;
+    }
+    plm_tload_next(p);
+    node->params = plm_tload_alloc(p, n + 1, sizeof(*params));
+    if (node->params == NULL)
+        return false;
+    memcpy(node->params, params, n * sizeof(*params));
+    node->n_params = n;
+    return true;
+}
+
+// Signature (unless it is left out) and body of a macro or caller. parsing of the call between
+// the two is the caller's, through `call`.
+static bool parse_macro_rest(struct plm_tload *p, struct plm_tnode *macro, bool signature,
+                             const char *end, struct plm_tnode **call)
+{
+    if (p->n_outer == 64)
+        return plm_tload_fail(p, PLM_ERR_LIMIT, macro->line, "macros nested too deeply");
+    p->outer_uses[p->n_outer++] = p->uses;
+    p->uses = &macro->uses;
+    bool ok = !signature || parse_signature(p, macro);
+    if (ok && call != NULL) {
+        p->uses = p->outer_uses[p->n_outer - 1];
+        ok = plm_tload_expression(p, true, call);
+        p->uses = &macro->uses;
+    }
+    ok = ok && parse_function(p, end, macro);
+    p->uses = p->outer_uses[--p->n_outer];
+    return ok;
+}
+
+static bool parse_macro(struct plm_tload *p, struct plm_tnode *node)
+{
+    node->kind = PLM_N_MACRO;
+    plm_tload_next(p);
+    return plm_tload_expect_name(p, &node->name) && plm_tload_sym(p, node->name, &node->sym) &&
+           parse_macro_rest(p, node, true, "endmacro", NULL);
+}
+
+static bool parse_call_block(struct plm_tload *p, struct plm_tnode *node)
+{
+    node->kind = PLM_N_CALL_BLOCK;
+    plm_tload_next(p);
+    node->b = plm_tload_node(p, PLM_N_MACRO, node->line);
+    if (node->b == NULL)
+        return false;
+    node->b->name = PLM_SLICE("caller");
+    if (!parse_macro_rest(p, node->b, plm_tload_is_op(p, "("), "endcall", &node->a))
+        return false;
+    if (node->a->kind != PLM_N_CALL)
+        return plm_tload_fail(p, PLM_ERR_FORMAT, node->line, "'call' needs a call");
+    return true;
+}
+
+static bool parse_filter_block(struct plm_tload *p, struct plm_tnode *node)
+{
+    node->kind = PLM_N_FILTER_BLOCK;
+    plm_tload_next(p);
+    return parse_block_filters(p, node, true) && parse_inner(p, "endfilter", node);
+}
+
+static bool parse_with(struct plm_tload *p, struct plm_tnode *node)
+{
+    struct plm_tparam params[64];
+    uint32_t n = 0;
+    node->kind = PLM_N_WITH;
+    plm_tload_next(p);
+    while (plm_tload_tok(p)->type != PLM_TOK_BLOCK_END) {
+        if (n == 64)
+            return plm_tload_fail(p, PLM_ERR_LIMIT, node->line, "'with' sets over 64 names");
+        params[n] = (struct plm_tparam){0};
+        if ((n > 0 && !plm_tload_expect_op(p, ",")) ||
+            !plm_tload_target(p, false, NULL, &params[n].target) || !plm_tload_expect_op(p, "=") ||
+            !plm_tload_expression(p, true, &params[n].value))
+            return false;
+        n++;
+    }
+    node->params = plm_tload_alloc(p, n + 1, sizeof(*params));
+    if (node->params == NULL)
+        return false;
+    memcpy(node->params, params, n * sizeof(*params));
+    node->n_params = n;
+    return parse_inner(p, "endwith", node);
+}
+
+static bool parse_flow(struct plm_tload *p, struct plm_tnode *node)
+{
+    bool is_break = plm_tload_is_name(p, "break");
+    node->kind = is_break ? PLM_N_BREAK : PLM_N_CONTINUE;
+    plm_tload_next(p);
+    if (p->loops == 0)
+        return plm_tload_fail(p, PLM_ERR_FORMAT, node->line, "'%s' outside of a loop",
+                              is_break ? "break" : "continue");
+    return true;
+}
+
+static bool parse_generation(struct plm_tload *p, struct plm_tnode *node)
+{
+    node->kind = PLM_N_BODY;
+    node->flag = true;
+    plm_tload_next(p);
+    return parse_function(p, "endgeneration", node);
+}
+
+static bool parse_block(struct plm_tload *p, struct plm_tnode *node)
+{
+    node->kind = PLM_N_BODY;
+    node->flag = true;
+    plm_tload_next(p);
+    if (!plm_tload_expect_name(p, &node->name))
+        return false;
+    plm_tload_skip_name(p, "scoped");
+    if (!parse_function(p, "endblock", node))
+        return false;
+    if (plm_tload_tok(p)->type == PLM_TOK_NAME && plm_slice_eq(plm_tload_tok(p)->text, node->name))
+        plm_tload_next(p);
+    return true;
+}
+
+static bool parse_print(struct plm_tload *p, struct plm_tnode *node)
+{
+    struct plm_tnodes items = {0};
+    node->kind = PLM_N_OUTPUT;
+    plm_tload_next(p);
+    while (plm_tload_tok(p)->type != PLM_TOK_BLOCK_END) {
+        struct plm_tnode *item;
+        if ((items.n > 0 && !plm_tload_expect_op(p, ",")) ||
+            !plm_tload_expression(p, true, &item) || !plm_tload_push(p, &items, item))
+            return false;
+    }
+    return set_body(node, &items);
+}
+
+static bool parse_statement(struct plm_tload *p, struct plm_tnode **ret)
+{
+    static const struct {
+        const char *tag;
+        bool (*parse)(struct plm_tload *p, struct plm_tnode *node); // NULL: known, unsupported
+    } tags[] = {
+        {"autoescape", NULL},
+        {"block", parse_block},
+        {"break", parse_flow},
+        {"call", parse_call_block},
+        {"continue", parse_flow},
+        {"extends", NULL},
+        {"filter", parse_filter_block},
+        {"for", parse_for},
+        {"from", NULL},
+        {"generation", parse_generation},
+        {"if", parse_if},
+        {"import", NULL},
+        {"include", NULL},
+        {"macro", parse_macro},
+        {"print", parse_print},
+        {"set", parse_set},
+        {"with", parse_with},
+    };
+    const struct plm_ttoken *t = plm_tload_tok(p);
+    if (t->type != PLM_TOK_NAME)
+        return plm_tload_unexpected(p, "the name of a tag");
+    struct plm_tnode *node = plm_tload_node(p, PLM_N_BODY, t->line);
+    if (node == NULL || !plm_tload_enter(p))
+        return false;
+    *ret = node;
+    for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
+        if (!plm_slice_eq_str(t->text, tags[i].tag))
+            continue;
+        if (tags[i].parse == NULL)
+            return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, t->line, "tag '%s' is not supported",
+                                  tags[i].tag);
+        if (!tags[i].parse(p, node))
+            return false;
+        p->depth--;
+        return true;
+    }
+    return plm_tload_fail(p, PLM_ERR_FORMAT, t->line, "unknown or misplaced tag '%.*s'",
+                          (int)(t->text.len < 40 ? t->text.len : 40), t->text.ptr);
+}
+
+static bool is_end(struct plm_tload *p, const char *const *ends)
+{
+    for (; ends != NULL && *ends != NULL; ends++)
+        if (plm_tload_is_name(p, *ends))
+            return true;
+    return false;
+}
+
+// One piece of text or one {{ }}, as an expression.
+static bool parse_output(struct plm_tload *p, struct plm_tnode **ret)
+{
+    struct plm_ttoken *t = plm_tload_tok(p);
+    plm_tload_next(p);
+    if (t->type == PLM_TOK_DATA) {
+        *ret = plm_tload_node(p, PLM_N_CONST, t->line);
+        if (*ret == NULL)
+            return false;
+        (*ret)->name = t->text; // written as it stands
+        return true;
+    }
+    if (!plm_tload_tuple(p, true, false, NULL, ret))
+        return false;
+    if (plm_tload_tok(p)->type != PLM_TOK_VAR_END)
+        return plm_tload_unexpected(p, "'}}'");
+    plm_tload_next(p);
+    return true;
+}
+
+static bool parse_until(struct plm_tload *p, const char *const *ends, struct plm_tnodes *ret)
+{
+    for (;;) {
+        struct plm_ttoken *t = plm_tload_tok(p);
+        struct plm_tnode *node = NULL;
+        switch (t->type) {
+        case PLM_TOK_EOF:
+            return ends == NULL || plm_tload_fail(p, PLM_ERR_FORMAT, t->line,
+                                                  "template ends where '%s' is missing", ends[0]);
+        case PLM_TOK_BLOCK_BEGIN:
+            plm_tload_next(p);
+            if (is_end(p, ends))
+                return true;
+            if (!parse_statement(p, &node) || !expect_block_end(p))
+                return false;
+            break;
+        default: {
+            struct plm_tnodes items = {0};
+            node = plm_tload_node(p, PLM_N_OUTPUT, t->line);
+            if (node == NULL)
+                return false;
+            while (plm_tload_tok(p)->type == PLM_TOK_DATA ||
+                   plm_tload_tok(p)->type == PLM_TOK_VAR_BEGIN) {
+                struct plm_tnode *item;
+                if (!parse_output(p, &item) || !plm_tload_push(p, &items, item))
+                    return false;
+            }
+            set_body(node, &items);
+            break;
+        }
+        }
+        if (!plm_tload_push(p, ret, node))
+            return false;
+    }
+}
+
+bool plm_tload_body(struct plm_tload *p)
+{
+    static const char *const fixed[PLM_SYM_FIXED] = {"loop", "caller", "varargs", "kwargs"};
+    struct plm_tnodes body = {0};
+    for (uint32_t i = 0; i < PLM_SYM_FIXED; i++) {
+        uint32_t sym;
+        if (!plm_tload_sym(p, (struct plm_slice){fixed[i], strlen(fixed[i])}, &sym))
+            return false;
+    }
+    p->tmpl->body = plm_tload_node(p, PLM_N_BODY, 1);
+    if (p->tmpl->body == NULL || !parse_until(p, NULL, &body))
+        return false;
+    if (p->unknown.ptr != NULL)
+        return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, p->unknown_line, "unknown %s '%.*s'",
+                              p->unknown_what, (int)(p->unknown.len < 60 ? p->unknown.len : 60),
+                              p->unknown.ptr);
+    return set_body(p->tmpl->body, &body);
+}
