@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 // What enter_c() left behind, for leave_c().
 struct locales {
@@ -50,6 +51,17 @@ double plm_strtod(const char *text, char **ret_end)
     double value = strtod(text, ret_end);
     leave_c(&l);
     return value;
+}
+
+size_t plm_strftime(char *out, size_t cap, const char *fmt, const struct tm *tm)
+{
+    const struct locales l = enter_c();
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    size_t n = strftime(out, cap, fmt, tm);
+#pragma GCC diagnostic pop
+    leave_c(&l);
+    return n;
 }
 
 static char lower(char c)

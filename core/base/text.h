@@ -15,6 +15,10 @@ int plm_vsnprintf(char *out, size_t cap, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 int plm_snprintf(char *out, size_t cap, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 double plm_strtod(const char *text, char **ret_end);
+struct tm;
+// As strftime(), of a time without a zone: the conversions s, z and Z, which look at the zone of
+// the process, are not for this.
+size_t plm_strftime(char *out, size_t cap, const char *fmt, const struct tm *tm);
 // Whether both are the same, in their first n bytes where they are longer, but for the case of
 // ASCII letters.
 bool plm_ascii_same(const char *a, const char *b, size_t n);

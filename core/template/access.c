@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Members, items, slices and `in`.
-#include "core/template/run.h"
+#include "core/template/text.h"
 
 #include <string.h>
 
@@ -14,42 +14,6 @@ const struct plm_slice *plm_tpl_keep(struct plm_trun *r, struct plm_slice s)
     if (s.len > 0)
         memcpy(kept + 1, s.ptr, s.len);
     return kept;
-}
-
-static bool macro_attr(struct plm_trun *r, const struct plm_tmacro *macro, struct plm_slice name,
-                       struct plm_tval *ret)
-{
-    const struct plm_tnode *node = macro->node;
-    if (plm_slice_eq_str(name, "name"))
-        return plm_tstr_val(plm_tstr_view(r, node->name.ptr, node->name.len, false), ret);
-    if (plm_slice_eq_str(name, "arguments")) {
-        struct plm_tlist *list = plm_tlist_new(r, node->n_params);
-        if (list == NULL)
-            return false;
-        for (uint32_t i = 0; i < node->n_params; i++, list->n++)
-            if (!plm_tstr_val(
-                    plm_tstr_view(r, node->params[i].name.ptr, node->params[i].name.len, false),
-                    &list->v[i]))
-                return false;
-        return plm_tlist_val(list, PLM_T_TUPLE, ret);
-    }
-    static const char *const flags[] = {"catch_varargs", "catch_kwargs", "caller"};
-    for (int i = 0; i < 3; i++)
-        if (plm_slice_eq_str(name, flags[i]))
-            *ret = plm_tval_bool(node->uses >> i & 1);
-    return true;
-}
-
-static bool number_attr(const struct plm_tval *obj, struct plm_slice name, struct plm_tval *ret)
-{
-    bool is_float = obj->kind == PLM_T_FLOAT;
-    if (plm_slice_eq_str(name, "real") || (plm_slice_eq_str(name, "numerator") && !is_float))
-        *ret = obj->kind == PLM_T_BOOL ? plm_tval_int(obj->b) : *obj;
-    else if (plm_slice_eq_str(name, "imag"))
-        *ret = is_float ? plm_tval_float(0.0) : plm_tval_int(0);
-    else if (plm_slice_eq_str(name, "denominator") && !is_float)
-        *ret = plm_tval_int(1);
-    return true;
 }
 
 // What Python's getattr finds: methods and properties. UNSET when there is none.
@@ -68,15 +32,6 @@ static bool python_attr(struct plm_trun *r, const struct plm_tval *obj, struct p
             *ret = *v;
         return true;
     }
-    case PLM_T_MACRO: return macro_attr(r, obj->macro, name, ret);
-    case PLM_T_BOOL:
-    case PLM_T_INT:
-    case PLM_T_BIG:
-    case PLM_T_FLOAT: return number_attr(obj, name, ret);
-    case PLM_T_CYCLER:
-        if (plm_slice_eq_str(name, "current"))
-            *ret = obj->cycler->items->v[obj->cycler->at];
-        break;
     default: break;
     }
     if (ret->kind != PLM_T_UNSET)
@@ -84,6 +39,8 @@ static bool python_attr(struct plm_trun *r, const struct plm_tval *obj, struct p
     const struct plm_tfunc *func = plm_tpl_method(obj, name);
     if (func == NULL)
         return true;
+    if (func->fn == NULL)
+        return plm_tpl_fail(r, "'%s' of a %s is not supported", func->name, plm_tval_type(obj));
     struct plm_tmethod *method = plm_tpl_alloc(r, sizeof(*method));
     if (method == NULL)
         return false;
@@ -112,12 +69,9 @@ bool plm_tpl_getattr(struct plm_trun *r, const struct plm_tval *obj, const struc
 // Index into n items, Python's way; SIZE_MAX when it is outside.
 static size_t wrap_index(const struct plm_tval *key, size_t n)
 {
-    if (key->kind == PLM_T_BIG)
-        return SIZE_MAX;
-    int64_t i = plm_tval_small(key);
-    if (i < 0)
-        i += (int64_t)n;
-    return i < 0 || (uint64_t)i >= n ? SIZE_MAX : (size_t)i;
+    __int128 i = plm_tnum_whole(key);
+    i += i < 0 ? (__int128)n : 0;
+    return i < 0 || i >= (__int128)n ? SIZE_MAX : (size_t)i;
 }
 
 static bool item_at(struct plm_trun *r, const struct plm_tval *obj, const struct plm_tval *key,
@@ -185,6 +139,8 @@ bool plm_tpl_getitem(struct plm_trun *r, const struct plm_tval *obj, const struc
     return true;
 }
 
+#define FAR (INT64_MAX / 4) // beyond any sequence, and no sum of two overflows
+
 struct range3 {
     int64_t start, step;
     size_t n;
@@ -203,16 +159,8 @@ static bool slice_indices(struct plm_trun *r, const struct plm_tval bound[3], si
         if (given[i] && !plm_tval_is_int(&bound[i]))
             return plm_tpl_fail(r, "bounds of a slice must be integers or none, not %s",
                                 plm_tval_type(&bound[i]));
-        if (!given[i])
-            v[i] = 0;
-        else if (bound[i].kind == PLM_T_BIG)
-            v[i] = plm_tbig_negative(&bound[i]) ? INT64_MIN / 4 : INT64_MAX / 4;
-        else
-            v[i] = plm_tval_small(&bound[i]);
-        if (v[i] > INT64_MAX / 4)
-            v[i] = INT64_MAX / 4;
-        if (v[i] < INT64_MIN / 4)
-            v[i] = INT64_MIN / 4;
+        const __int128 bound_i = given[i] ? plm_tnum_whole(&bound[i]) : 0;
+        v[i] = bound_i > FAR ? FAR : bound_i < -FAR ? -FAR : (int64_t)bound_i;
     }
     int64_t step = given[2] ? v[2] : 1;
     int64_t n = (int64_t)len;
@@ -235,64 +183,44 @@ static bool slice_indices(struct plm_trun *r, const struct plm_tval bound[3], si
     return true;
 }
 
-static bool slice_str(struct plm_trun *r, struct plm_tstr *s, const struct range3 *x,
+// The characters [start, start + n) of a string.
+static bool substring(struct plm_trun *r, struct plm_tstr *s, size_t start, size_t n,
                       struct plm_tval *ret)
 {
-    size_t at, to;
-    if (x->n == 0)
-        return plm_tstr_val(plm_tstr_sub(r, s, 0, 0), ret);
-    if (!plm_tstr_offset(r, s, (size_t)x->start, &at))
-        return false;
-    if (x->step == 1)
-        return plm_tstr_offset(r, s, (size_t)x->start + x->n, &to) &&
-               plm_tstr_val(plm_tstr_sub(r, s, at, to - at), ret);
-    struct plm_tbuf *buf = plm_tbuf_new(r);
-    if (buf == NULL || !plm_tpl_work(r, s->len))
-        return false;
-    for (size_t i = 0; i < x->n; i++) {
-        const char *p = plm_tstr_ptr(s);
-        uint32_t cp;
-        size_t len = plm_tstr_next(p + at, p + s->len, &cp);
-        if (!plm_tpl_step(r, 1) || !plm_tbuf_add_part(r, buf, s, at, len))
-            return false;
-        for (int64_t k = 0; i + 1 < x->n && k < (x->step > 0 ? x->step : -x->step); k++) {
-            p = plm_tstr_ptr(s);
-            if (x->step > 0)
-                at += plm_tstr_next(p + at, p + s->len, &cp);
-            else
-                at -= plm_tstr_prev(p, p + at, &cp);
-        }
-    }
-    return plm_tbuf_value(r, buf, ret);
+    size_t from = 0, to = 0;
+    return (n == 0 ||
+            (plm_tstr_offset(r, s, start, &from) && plm_tstr_offset(r, s, start + n, &to))) &&
+           plm_tstr_val(plm_tstr_sub(r, s, from, to - from), ret);
 }
 
 bool plm_tpl_getslice(struct plm_trun *r, const struct plm_tval *obj,
                       const struct plm_tval bound[3], struct plm_tval *ret)
 {
-    struct plm_tval whole = *obj;
-    struct range3 x;
+    const bool text = obj->kind == PLM_T_STR;
+    struct plm_tlist *items;
+    struct range3 x = {0};
+    size_t n;
     if (obj->kind == PLM_T_UNDEF)
         return plm_tpl_fail_undef(r, obj);
-    if (obj->kind == PLM_T_RANGE) {
-        whole.kind = PLM_T_LIST;
-        if (!plm_tpl_to_list(r, obj, &whole.list))
-            return false;
-    }
-    if (whole.kind == PLM_T_STR)
-        return slice_indices(r, bound, plm_tstr_chars(obj->str), &x) &&
-               slice_str(r, obj->str, &x, ret);
-    if (whole.kind != PLM_T_LIST && whole.kind != PLM_T_TUPLE)
+    if (!text && obj->kind != PLM_T_LIST && obj->kind != PLM_T_TUPLE && obj->kind != PLM_T_RANGE)
         return plm_tpl_fail(r, "%s can not be sliced", plm_tval_type(obj));
-    if (!slice_indices(r, bound, whole.list->n, &x) || !plm_tpl_step(r, x.n / 8))
+    if (!plm_tpl_len(obj, &n) || !slice_indices(r, bound, n, &x))
         return false;
+    if (text && x.step == 1)
+        return substring(r, obj->str, (size_t)x.start, x.n, ret);
     struct plm_tlist *list = plm_tlist_new(r, x.n);
-    if (list == NULL)
+    struct plm_tstr *nothing = plm_tstr_copyz(r, "", PLM_BY_TEMPLATE);
+    if (list == NULL || nothing == NULL || !plm_tpl_as_list(r, obj, &items) ||
+        !plm_tpl_step(r, x.n / 8))
         return false;
     for (size_t i = 0; i < x.n; i++)
-        list->v[list->n++] = whole.list->v[x.start + (int64_t)i * x.step];
-    list->user = whole.list->user;
-    list->parts = whole.list->parts;
-    return plm_tlist_val(list, whole.kind, ret);
+        list->v[list->n++] = items->v[x.start + (int64_t)i * x.step];
+    list->user = items->user;
+    list->parts = items->parts;
+    if (!plm_tlist_val(list, obj->kind == PLM_T_TUPLE ? PLM_T_TUPLE : PLM_T_LIST, ret))
+        return false;
+    const struct plm_tval characters = *ret;
+    return !text || plm_tpl_join(r, nothing, &characters, NULL, true, ret);
 }
 
 bool plm_tpl_contains(struct plm_trun *r, const struct plm_tval *item, const struct plm_tval *in,
@@ -311,12 +239,6 @@ bool plm_tpl_contains(struct plm_trun *r, const struct plm_tval *item, const str
         if (!plm_tdict_get(r, in->dict, item, &found))
             return false;
         *ret = found != NULL;
-        return true;
-    case PLM_T_LIST:
-    case PLM_T_TUPLE:
-        for (size_t i = 0; !*ret && i < in->list->n; i++)
-            if (!plm_tval_eq(r, &in->list->v[i], item, ret))
-                return false;
         return true;
     default: break;
     }

@@ -23,8 +23,7 @@ enum plm_ttoken_type {
 struct plm_ttoken {
     enum plm_ttoken_type type;
     uint32_t line;
-    struct plm_slice text;  // of a string: without quotes and escapes
-    struct plm_slice named; // of a string: the first \N{...} in it; ptr NULL: none
+    struct plm_slice text; // of a string: without quotes and escapes
 };
 
 enum plm_tbinary {
@@ -34,7 +33,6 @@ enum plm_tbinary {
     PLM_OP_DIV,
     PLM_OP_FLOORDIV,
     PLM_OP_MOD,
-    PLM_OP_POW,
 };
 
 enum plm_tcompare {
@@ -72,18 +70,17 @@ enum plm_tnode_kind {
     PLM_N_POS,     // a
     PLM_N_HOLE,    // the text that a filter block filters
     PLM_N_NSREF,   // target: sym . name
-    PLM_N_NAMED,   // a string with a character by its name: name
     // Statements. `list` is a body unless said otherwise.
     PLM_N_OUTPUT,       // list: expressions
     PLM_N_IF,           // a: condition, list, b: the next IF, or a BODY, or NULL
-    PLM_N_FOR,          // a: target, b: sequence, c: condition, list, d: else BODY; flag: recursive
+    PLM_N_FOR,          // a: target, b: sequence, c: condition, list, d: else BODY
     PLM_N_SET,          // a: target, b: expression
     PLM_N_SET_BLOCK,    // a: target, b: filters over HOLE or NULL, list
     PLM_N_MACRO,        // sym, name, params, list
     PLM_N_CALL_BLOCK,   // a: CALL, b: MACRO (the caller)
     PLM_N_FILTER_BLOCK, // b: filters over HOLE, list
     PLM_N_WITH,         // params (names and values), list
-    PLM_N_BODY,         // list; flag: with a scope of its own
+    PLM_N_BODY,         // list: in a scope of its own
     PLM_N_BREAK,
     PLM_N_CONTINUE,
 };
@@ -94,8 +91,6 @@ struct plm_tcall_args {
     struct plm_slice *kw_names;
     struct plm_tnode **kw;
     size_t n_kw;
-    struct plm_tnode *dyn_args;
-    struct plm_tnode *dyn_kwargs;
 };
 
 struct plm_tparam {
@@ -105,12 +100,8 @@ struct plm_tparam {
     struct plm_tnode *value; // default, or NULL
 };
 
-enum { PLM_MACRO_VARARGS = 1, PLM_MACRO_KWARGS = 2, PLM_MACRO_CALLER = 4 };
-
 struct plm_tnode {
     uint8_t kind;
-    uint8_t uses; // MACRO: flags above
-    bool flag;
     uint32_t line;
     uint32_t sym;
     uint32_t n;
@@ -129,7 +120,7 @@ struct plm_tnode {
 };
 
 // Names with a meaning of their own.
-enum { PLM_SYM_LOOP, PLM_SYM_CALLER, PLM_SYM_VARARGS, PLM_SYM_KWARGS, PLM_SYM_FIXED };
+enum { PLM_SYM_LOOP, PLM_SYM_CALLER, PLM_SYM_FIXED };
 
 struct plm_template {
     struct plm_host *host;
@@ -157,10 +148,8 @@ struct plm_tload {
     struct plm_slice unknown; // the first unknown filter or test outside of branches
     uint32_t unknown_line;
     const char *unknown_what;
-    uint32_t loops; // open loops of this function
-    uint8_t *uses;  // of the innermost open macro; see PLM_MACRO_*
-    uint8_t *outer_uses[64];
-    uint32_t n_outer;
+    uint32_t loops;  // open loops of this function
+    uint32_t macros; // open ones
 };
 
 // All return false after plm_tload_fail.

@@ -69,38 +69,40 @@ static bool build_index(struct plm_trun *r, struct plm_tdict *dict)
     return true;
 }
 
+// The next entry with that hash; *at is where to look, 0 at first. NULL: there is no more.
+static struct plm_tentry *next_entry(const struct plm_tdict *dict, uint64_t hash, size_t *at)
+{
+    if (dict->index == NULL) {
+        while (*at < dict->n && dict->entries[*at].hash != hash)
+            ++*at;
+        return *at < dict->n ? &dict->entries[(*at)++] : NULL;
+    }
+    for (;; ++*at) {
+        uint32_t slot = dict->index[(hash + *at) & (dict->index_cap - 1)];
+        if (slot == 0)
+            return NULL;
+        if (dict->entries[slot - 1].hash == hash) {
+            ++*at;
+            return &dict->entries[slot - 1];
+        }
+    }
+}
+
 static bool find_entry(struct plm_trun *r, const struct plm_tdict *dict, const struct plm_tval *key,
                        uint64_t hash, struct plm_tentry **ret)
 {
-    *ret = NULL;
-    size_t mask = dict->index_cap - 1;
-    size_t at = dict->index == NULL ? 0 : hash & mask;
-    for (size_t probes = 0;; probes++) {
-        struct plm_tentry *e;
-        if (dict->index == NULL) {
-            if (at == dict->n)
-                return true;
-            e = &dict->entries[at++];
-        } else {
-            uint32_t slot = dict->index[at];
-            if (slot == 0)
-                return true;
-            e = &dict->entries[slot - 1];
-            at = (at + 1) & mask;
-        }
+    bool eq = false;
+    for (size_t at = 0, before = 0; !eq; before = at) {
+        *ret = next_entry(dict, hash, &at);
         // Keys chosen to collide cost steps.
-        if (probes > 16 && !plm_tpl_step(r, 1))
+        if (at > 16 && !plm_tpl_step(r, at - before))
             return false;
-        if (e->hash != hash || e->key.kind == PLM_T_UNSET)
-            continue;
-        bool eq;
-        if (!plm_tval_eq(r, &e->key, key, &eq))
+        if (*ret == NULL)
+            break;
+        if ((*ret)->key.kind != PLM_T_UNSET && !plm_tval_eq(r, &(*ret)->key, key, &eq))
             return false;
-        if (eq) {
-            *ret = e;
-            return true;
-        }
     }
+    return true;
 }
 
 bool plm_tdict_get(struct plm_trun *r, const struct plm_tdict *dict, const struct plm_tval *key,
@@ -116,25 +118,12 @@ bool plm_tdict_get(struct plm_trun *r, const struct plm_tdict *dict, const struc
 
 struct plm_tval *plm_tdict_find(const struct plm_tdict *dict, struct plm_slice name)
 {
-    uint64_t hash = plm_tstr_hash(name);
-    size_t mask = dict->index_cap - 1;
-    size_t at = dict->index == NULL ? 0 : hash & mask;
-    for (;;) {
-        struct plm_tentry *e;
-        if (dict->index == NULL) {
-            if (at == dict->n)
-                return NULL;
-            e = &dict->entries[at++];
-        } else {
-            if (dict->index[at] == 0)
-                return NULL;
-            e = &dict->entries[dict->index[at] - 1];
-            at = (at + 1) & mask;
-        }
-        if (e->hash == hash && e->key.kind == PLM_T_STR &&
-            plm_slice_eq(plm_tstr_slice(e->key.str), name))
+    const uint64_t hash = plm_tstr_hash(name);
+    struct plm_tentry *e;
+    for (size_t at = 0; (e = next_entry(dict, hash, &at)) != NULL;)
+        if (e->key.kind == PLM_T_STR && plm_slice_eq(plm_tstr_slice(e->key.str), name))
             return &e->value;
-    }
+    return NULL;
 }
 
 bool plm_tdict_set(struct plm_trun *r, struct plm_tdict *dict, struct plm_tval key,
@@ -176,6 +165,26 @@ void plm_tdict_remove(struct plm_tdict *dict, struct plm_tval *value)
     dict->live--;
 }
 
+bool plm_tdict_merge(struct plm_trun *r, struct plm_tdict *into, const struct plm_tdict *from)
+{
+    into->user = into->user || from->user;
+    for (size_t i = 0, n = from->n; i < n; i++)
+        if (from->entries[i].key.kind != PLM_T_UNSET &&
+            (!plm_tpl_step(r, 1) ||
+             !plm_tdict_set(r, into, from->entries[i].key, from->entries[i].value)))
+            return false;
+    return true;
+}
+
+void plm_tlist_reverse(struct plm_tlist *list)
+{
+    for (size_t i = 0; i < list->n / 2; i++) {
+        struct plm_tval v = list->v[i];
+        list->v[i] = list->v[list->n - 1 - i];
+        list->v[list->n - 1 - i] = v;
+    }
+}
+
 // One merge pass over runs of `width`, from (v, k) to (to_v, to_k).
 static bool merge_pass(struct plm_trun *r, struct plm_tval *v, struct plm_tval *k,
                        struct plm_tval *to_v, struct plm_tval *to_k, size_t n, size_t width,
@@ -189,12 +198,13 @@ static bool merge_pass(struct plm_trun *r, struct plm_tval *v, struct plm_tval *
         for (size_t i = lo; i < hi; i++) {
             bool take_b = a >= mid;
             if (!take_b && b < hi) {
-                int c;
-                bool nan = false;
-                // As Python: only `<` decides, and equal elements keep their order.
-                bool ok = reverse ? plm_tval_cmp(r, &k[a], &k[b], &c, &nan, "<")
-                                  : plm_tval_cmp(r, &k[b], &k[a], &c, &nan, "<");
-                if (!ok || !plm_tpl_step(r, 1))
+                const struct plm_tval *low = reverse ? &k[a] : &k[b];
+                const struct plm_tval *high = reverse ? &k[b] : &k[a];
+                int c = 0;
+                bool nan = false, eq;
+                // Equal elements keep their order, and need none: two undefined ones, say.
+                if (!plm_tpl_step(r, 1) || !plm_tval_eq(r, low, high, &eq) ||
+                    (!eq && !plm_tval_cmp(r, low, high, &c, &nan, "<")))
                     return false;
                 take_b = !nan && c < 0;
             }

@@ -56,10 +56,8 @@ static bool add_lists(struct plm_trun *r, const struct plm_tval *a, const struct
 static bool repeat(struct plm_trun *r, const struct plm_tval *seq, const struct plm_tval *times,
                    struct plm_tval *ret)
 {
-    bool negative = plm_tbig_negative(times);
-    if (times->kind == PLM_T_BIG && !negative)
-        return plm_tpl_fail_limit(r, "output bytes");
-    uint64_t n = negative ? 0 : (uint64_t)plm_tval_small(times);
+    const __int128 whole = plm_tnum_whole(times);
+    const uint64_t n = whole < 0 ? 0 : (uint64_t)whole;
     if (seq->kind == PLM_T_STR) {
         struct plm_tbuf *buf = plm_tbuf_new(r);
         if (buf == NULL)
@@ -93,11 +91,10 @@ static bool is_sequence(const struct plm_tval *v)
 bool plm_tpl_binary(struct plm_trun *r, int op, const struct plm_tval *a, const struct plm_tval *b,
                     struct plm_tval *ret)
 {
-    static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
+    static const char *const names[] = {"+", "-", "*", "/", "//", "%"};
     if (plm_tval_is_number(a) && plm_tval_is_number(b))
         return plm_tnum_binary(r, op, a, b, ret);
-    if (a->kind == PLM_T_UNDEF ||
-        (b->kind == PLM_T_UNDEF && !(op == PLM_OP_MOD && a->kind == PLM_T_STR)))
+    if (a->kind == PLM_T_UNDEF || b->kind == PLM_T_UNDEF)
         return plm_tpl_fail_undef(r, a->kind == PLM_T_UNDEF ? a : b);
     if (op == PLM_OP_ADD && a->kind == b->kind) {
         if (a->kind == PLM_T_STR)
@@ -110,7 +107,7 @@ bool plm_tpl_binary(struct plm_trun *r, int op, const struct plm_tval *a, const 
     if (op == PLM_OP_MUL && is_sequence(b) && plm_tval_is_int(a))
         return repeat(r, b, a, ret);
     if (op == PLM_OP_MOD && a->kind == PLM_T_STR)
-        return plm_tpl_printf_format(r, a->str, b, ret);
+        return plm_tpl_fail(r, "formatting of a string by '%%' is not supported");
     return plm_tpl_fail(r, "'%s' does not take %s and %s", names[op], plm_tval_type(a),
                         plm_tval_type(b));
 }
@@ -265,41 +262,7 @@ bool plm_tpl_eval_args(struct plm_trun *r, const struct plm_tcall_args *call, st
     for (size_t i = 0; i < call->n_kw; i++)
         if (!plm_tpl_eval(r, call->kw[i], &v) || !plm_tlist_add(r, kw, v))
             return false;
-    struct plm_slice *names = call->kw_names;
-    if (call->dyn_args != NULL) {
-        struct plm_tlist *more;
-        if (!plm_tpl_eval(r, call->dyn_args, &v) || !plm_tpl_to_list(r, &v, &more))
-            return false;
-        for (size_t i = 0; i < more->n; i++)
-            if (!plm_tlist_add(r, pos, more->v[i]))
-                return false;
-    }
-    if (call->dyn_kwargs != NULL) {
-        if (!plm_tpl_eval(r, call->dyn_kwargs, &v))
-            return false;
-        if (v.kind != PLM_T_DICT)
-            return plm_tpl_fail(r, "arguments after ** must be an object, not %s",
-                                plm_tval_type(&v));
-        names = plm_tpl_array(r, call->n_kw + v.dict->live + 1, sizeof(*names));
-        if (names == NULL)
-            return false;
-        if (call->n_kw > 0)
-            memcpy(names, call->kw_names, call->n_kw * sizeof(*names));
-        for (size_t i = 0; i < v.dict->n; i++) {
-            const struct plm_tentry *e = &v.dict->entries[i];
-            if (e->key.kind == PLM_T_UNSET)
-                continue;
-            if (e->key.kind != PLM_T_STR)
-                return plm_tpl_fail(r, "names of arguments must be strings");
-            const struct plm_slice *name = plm_tpl_keep(r, plm_tstr_slice(e->key.str));
-            if (name == NULL)
-                return false;
-            names[kw->n] = *name;
-            if (!plm_tlist_add(r, kw, e->value))
-                return false;
-        }
-    }
-    *ret = (struct plm_targs){pos->v, pos->n, names, kw->v, kw->n};
+    *ret = (struct plm_targs){pos->v, pos->n, call->kw_names, kw->v, kw->n};
     return true;
 }
 
@@ -339,9 +302,6 @@ static bool eval_inner(struct plm_trun *r, const struct plm_tnode *node, struct 
     struct plm_tval a, b;
     switch (node->kind) {
     case PLM_N_CONST: *ret = node->value; return true;
-    case PLM_N_NAMED:
-        return plm_tpl_fail(r, "a character by its name, %.*s, is not supported",
-                            (int)(node->name.len < 80 ? node->name.len : 80), node->name.ptr);
     case PLM_N_NAME: return look_up(r, node->sym, ret);
     case PLM_N_LIST:
     case PLM_N_TUPLE: return eval_list(r, node, ret);

@@ -57,9 +57,7 @@ bool plm_tpl_assign(struct plm_trun *r, const struct plm_tnode *target, const st
     case PLM_N_NSREF: return assign_attr(r, target, v);
     default: break;
     }
-    if (v->kind == PLM_T_LIST || v->kind == PLM_T_TUPLE)
-        list = v->list;
-    else if (!plm_tpl_to_list(r, v, &list))
+    if (!plm_tpl_as_list(r, v, &list))
         return false;
     if (list->n != target->n)
         return plm_tpl_fail(r, "%zu values for %u names", list->n, (unsigned)target->n);
@@ -140,7 +138,8 @@ static bool next_item(struct plm_trun *r, struct plm_tloop *loop, struct plm_tva
     }
 }
 
-bool plm_tloop_peek(struct plm_trun *r, struct plm_tloop *loop)
+// Draws the item after the current one, if there is one.
+static bool loop_peek(struct plm_trun *r, struct plm_tloop *loop)
 {
     if (loop->has_after || loop->ended)
         return true;
@@ -186,29 +185,28 @@ static bool loop_length(struct plm_trun *r, struct plm_tloop *loop, int64_t *ret
 bool plm_tpl_loop_attr(struct plm_trun *r, struct plm_tloop *loop, struct plm_slice name,
                        struct plm_tval *ret)
 {
-    static const char *const names[] = {"index",  "index0",   "first",     "last",
-                                        "length", "revindex", "revindex0", "depth",
-                                        "depth0", "previtem", "nextitem"};
+    enum { INDEX, INDEX0, FIRST, LAST, LENGTH, REVINDEX, REVINDEX0, PREVITEM, NEXTITEM, MEMBERS };
+    static const char *const names[MEMBERS] = {"index",     "index0",   "first",
+                                               "last",      "length",   "revindex",
+                                               "revindex0", "previtem", "nextitem"};
     int64_t length = 0;
     int which = 0;
-    while (which < 11 && !plm_slice_eq_str(name, names[which]))
+    while (which < MEMBERS && !plm_slice_eq_str(name, names[which]))
         which++;
-    if ((which == 3 || which == 10) && !plm_tloop_peek(r, loop))
+    if ((which == LAST || which == NEXTITEM) && !loop_peek(r, loop))
         return false;
-    if (which >= 4 && which <= 6 && !loop_length(r, loop, &length))
+    if (which >= LENGTH && which <= REVINDEX0 && !loop_length(r, loop, &length))
         return false;
     switch (which) {
-    case 0: *ret = plm_tval_int(loop->index0 + 1); break;
-    case 1: *ret = plm_tval_int(loop->index0); break;
-    case 2: *ret = plm_tval_bool(loop->index0 == 0); break;
-    case 3: *ret = plm_tval_bool(!loop->has_after); break;
-    case 4: *ret = plm_tval_int(length); break;
-    case 5: *ret = plm_tval_int(length - loop->index0); break;
-    case 6: *ret = plm_tval_int(length - loop->index0 - 1); break;
-    case 7: *ret = plm_tval_int((int64_t)loop->depth0 + 1); break;
-    case 8: *ret = plm_tval_int(loop->depth0); break;
-    case 9: *ret = loop->index0 == 0 ? plm_tval_undef(NULL) : loop->before; break;
-    case 10: *ret = loop->has_after ? loop->after : plm_tval_undef(NULL); break;
+    case INDEX: *ret = plm_tval_int(loop->index0 + 1); break;
+    case INDEX0: *ret = plm_tval_int(loop->index0); break;
+    case FIRST: *ret = plm_tval_bool(loop->index0 == 0); break;
+    case LAST: *ret = plm_tval_bool(!loop->has_after); break;
+    case LENGTH: *ret = plm_tval_int(length); break;
+    case REVINDEX: *ret = plm_tval_int(length - loop->index0); break;
+    case REVINDEX0: *ret = plm_tval_int(length - loop->index0 - 1); break;
+    case PREVITEM: *ret = loop->index0 == 0 ? plm_tval_undef(NULL) : loop->before; break;
+    case NEXTITEM: *ret = loop->has_after ? loop->after : plm_tval_undef(NULL); break;
     default: break;
     }
     return true;
@@ -230,33 +228,26 @@ static bool advance(struct plm_trun *r, struct plm_tloop *loop, bool *done)
     return true;
 }
 
-static enum plm_tflow run_loop(struct plm_trun *r, const struct plm_tnode *node,
-                               struct plm_tscope *scope, const struct plm_tval *over,
-                               uint32_t depth0)
+static enum plm_tflow exec_for(struct plm_trun *r, const struct plm_tnode *node)
 {
     struct plm_tloop *loop = plm_tpl_alloc(r, sizeof(*loop));
     struct plm_tscope *outer = r->scope;
-    struct plm_tscope *inner = plm_tscope_new(r, scope);
+    struct plm_tscope *inner = plm_tscope_new(r, outer);
     bool ran_through = false; // some body reached its end
     if (loop == NULL || inner == NULL)
         return PLM_FLOW_FAIL;
-    *loop = (struct plm_tloop){.node = node,
-                               .scope = scope,
-                               .over = *over,
-                               .index0 = -1,
-                               .depth0 = depth0,
-                               .length = SIZE_MAX};
+    *loop = (struct plm_tloop){.node = node, .scope = outer, .index0 = -1, .length = SIZE_MAX};
     struct plm_tval self = {.kind = PLM_T_LOOP, .loop = loop};
-    if (!plm_titer_init(r, over, &loop->iter))
+    if (!plm_tpl_eval(r, node->b, &loop->over) || !plm_titer_init(r, &loop->over, &loop->iter))
         return PLM_FLOW_FAIL;
     for (;;) {
         bool done;
-        r->scope = scope;
+        r->scope = outer;
         if (!advance(r, loop, &done))
             return PLM_FLOW_FAIL;
         if (done)
             break;
-        if (inner->captured && (inner = plm_tscope_new(r, scope)) == NULL)
+        if (inner->captured && (inner = plm_tscope_new(r, outer)) == NULL)
             return PLM_FLOW_FAIL;
         inner->n = 0;
         r->scope = inner;
@@ -270,20 +261,12 @@ static enum plm_tflow run_loop(struct plm_trun *r, const struct plm_tnode *node,
             break;
         ran_through |= flow == PLM_FLOW_NEXT;
     }
-    r->scope = scope;
+    r->scope = outer;
     enum plm_tflow flow = PLM_FLOW_NEXT;
     if (!ran_through && node->d != NULL)
         flow = exec_scoped(r, node->d);
     r->scope = outer;
     return flow;
-}
-
-static enum plm_tflow exec_for(struct plm_trun *r, const struct plm_tnode *node)
-{
-    struct plm_tval over;
-    if (!plm_tpl_eval(r, node->b, &over))
-        return PLM_FLOW_FAIL;
-    return run_loop(r, node, r->scope, &over, 0);
 }
 
 // Runs a body with its output going to a new buffer, and gives that as a string.
@@ -300,22 +283,6 @@ static enum plm_tflow capture(struct plm_trun *r, const struct plm_tnode *body,
     if (flow == PLM_FLOW_NEXT && !plm_tbuf_value(r, buf, ret))
         return PLM_FLOW_FAIL;
     return flow;
-}
-
-bool plm_tpl_loop_call(struct plm_trun *r, struct plm_tloop *loop, const struct plm_tval *over,
-                       struct plm_tval *ret)
-{
-    if (!loop->node->flag)
-        return plm_tpl_fail(r, "loop() needs a 'recursive' loop");
-    struct plm_tbuf *outer = r->out;
-    struct plm_tbuf *buf = plm_tbuf_new(r);
-    if (buf == NULL || !plm_tpl_enter(r))
-        return false;
-    r->out = buf;
-    enum plm_tflow flow = run_loop(r, loop->node, loop->scope, over, loop->depth0 + 1);
-    r->out = outer;
-    r->depth--;
-    return flow != PLM_FLOW_FAIL && plm_tbuf_value(r, buf, ret);
 }
 
 // A set block or filter block: the captured text goes through the filters.
@@ -360,15 +327,13 @@ static bool exec_call_block(struct plm_trun *r, const struct plm_tnode *node)
     struct plm_tval *kw = plm_tpl_array(r, args.n_kw + 1, sizeof(*kw));
     if (names == NULL || kw == NULL)
         return false;
-    if (args.n_kw > 0) {
-        memcpy(names, args.kw_names, args.n_kw * sizeof(*names));
-        memcpy(kw, args.kw, args.n_kw * sizeof(*kw));
+    names[0] = PLM_SLICE("caller");
+    kw[0] = (struct plm_tval){.kind = PLM_T_MACRO, .macro = caller};
+    for (size_t i = 0; i < args.n_kw; i++) {
+        names[i + 1] = args.kw_names[i];
+        kw[i + 1] = args.kw[i];
     }
-    names[args.n_kw] = PLM_SLICE("caller");
-    kw[args.n_kw] = (struct plm_tval){.kind = PLM_T_MACRO, .macro = caller};
-    args.kw_names = names;
-    args.kw = kw;
-    args.n_kw++;
+    args = (struct plm_targs){args.pos, args.n_pos, names, kw, args.n_kw + 1};
     return plm_tpl_call(r, &callee, &args, &result) && plm_tval_print(r, r->out, &result);
 }
 
@@ -458,45 +423,24 @@ static bool macro_arg(struct plm_trun *r, const struct plm_tparam *param, size_t
     return true;
 }
 
-// What is left of the arguments: caller, varargs, kwargs.
+// What is left of the arguments may be the caller.
 static bool macro_rest(struct plm_trun *r, const struct plm_tnode *node,
-                       const struct plm_targs *args, bool *kw_used)
+                       const struct plm_targs *args, const bool *kw_used)
 {
     static const struct plm_slice caller_name = {"caller", 6};
     struct plm_tval caller = plm_tval_undef(&caller_name);
-    struct plm_tdict *kwargs = plm_tdict_new(r);
-    struct plm_tlist *varargs = plm_tlist_new(r, 0);
-    if (kwargs == NULL || varargs == NULL)
-        return false;
-    for (size_t i = node->n_params; i < args->n_pos; i++)
-        if (!plm_tlist_add(r, varargs, args->pos[i]))
-            return false;
     for (size_t k = 0; k < args->n_kw; k++) {
-        struct plm_tval key;
         if (kw_used[k])
             continue;
-        if ((node->uses & PLM_MACRO_CALLER) && plm_slice_eq(args->kw_names[k], caller_name)) {
-            caller = args->kw[k];
-            continue;
-        }
-        if (!(node->uses & PLM_MACRO_KWARGS))
+        if (!plm_slice_eq(args->kw_names[k], caller_name))
             return plm_tpl_fail(r, "macro '%.*s' has no parameter '%.*s'", (int)node->name.len,
                                 node->name.ptr, (int)args->kw_names[k].len, args->kw_names[k].ptr);
-        // The name may come out of an object of the conversation.
-        if (!plm_tstr_val(plm_tstr_view(r, args->kw_names[k].ptr, args->kw_names[k].len, true),
-                          &key) ||
-            !plm_tdict_set(r, kwargs, key, args->kw[k]))
-            return false;
+        caller = args->kw[k];
     }
-    if (varargs->n > 0 && !(node->uses & PLM_MACRO_VARARGS))
+    if (args->n_pos > node->n_params)
         return plm_tpl_fail(r, "macro '%.*s' takes at most %u arguments", (int)node->name.len,
                             node->name.ptr, (unsigned)node->n_params);
-    struct plm_tval kw = {.kind = PLM_T_DICT, .dict = kwargs};
-    struct plm_tval pos = {.kind = PLM_T_TUPLE, .list = varargs};
-    return (!(node->uses & PLM_MACRO_CALLER) ||
-            plm_tscope_set(r, r->scope, PLM_SYM_CALLER, caller)) &&
-           (!(node->uses & PLM_MACRO_KWARGS) || plm_tscope_set(r, r->scope, PLM_SYM_KWARGS, kw)) &&
-           (!(node->uses & PLM_MACRO_VARARGS) || plm_tscope_set(r, r->scope, PLM_SYM_VARARGS, pos));
+    return plm_tscope_set(r, r->scope, PLM_SYM_CALLER, caller);
 }
 
 bool plm_tpl_call_macro(struct plm_trun *r, const struct plm_tmacro *macro,

@@ -5,8 +5,9 @@
 
 #include "core/template/run.h"
 
-// Whether an optional argument was given and is not none.
-bool plm_tpl_given(const struct plm_tval *v);
 const struct plm_tfunc *plm_tpl_sequence_filter(struct plm_slice name);
+// What a line is indented by: a string, or a number of spaces.
+bool plm_tpl_indent_of(struct plm_trun *r, const struct plm_tval *v, int64_t fallback,
+                       struct plm_tstr **ret);
 
 #endif

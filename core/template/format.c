@@ -1,40 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// '%d' % value and '{:d}'.format(value).
+// '{:d}'.format(value), as far as templates use it. What Python has beyond this fails by its name.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/utf8.h"
-#include "core/template/run.h"
+#include "core/template/text.h"
 
 enum {
-    PRECISION_MAX = 1000, // digits; Python has no bound, a template has no need
+    PRECISION_MAX = 100,                  // digits; Python has no bound, a template has no need
+    FLOAT_TEXT_MAX = PRECISION_MAX + 400, // the largest float has 309 digits before the point
+    WIDTH_DIGITS_MAX = 10,
 };
 
+// How a value is to be written.
 struct spec {
     char fill[5]; // one character, NUL-terminated
-    char align;   // '<' '>' '^' '=' or 0
-    char sign;    // '+' ' ' or '-'
-    bool alt;
-    char group; // ',' '_' or 0
+    char align;   // '<' '>' '^' '=' (between sign and digits) or 0
+    char sign;    // '+' ' ' or 0, before what is not negative
+    char group;   // ',' '_' between groups of three digits, or 0
     int64_t width;
     int64_t precision; // -1: not given
     char type;         // or 0
 };
 
-// Pads and appends text, of which `sign_n` bytes stand before '=' padding.
-static bool put_padded(struct plm_trun *r, struct plm_tbuf *buf, const struct spec *spec,
-                       struct plm_tstr *s, size_t sign_n, char align)
+static bool digits_of(const char **p, const char *end, int64_t *ret)
 {
-    struct plm_tstr *fill = plm_tstr_copyz(r, spec->fill, false);
-    struct plm_tstr *sign = plm_tstr_sub(r, s, 0, sign_n);
+    const char *begin = *p;
+    for (*ret = 0; *p < end && **p >= '0' && **p <= '9'; ++*p)
+        if (*p - begin < WIDTH_DIGITS_MAX)
+            *ret = *ret * 10 + **p - '0';
+    return *p > begin;
+}
+
+// Appends a text of which sign_n bytes stand before '=' padding.
+static bool put_padded(struct plm_trun *r, struct plm_tbuf *buf, const struct spec *spec,
+                       struct plm_tstr *s, size_t sign_n)
+{
+    struct plm_tstr *fill = plm_tstr_copyz(r, spec->fill, PLM_BY_TEMPLATE);
     struct plm_tstr *rest = plm_tstr_sub(r, s, sign_n, s->len - sign_n);
     struct plm_tval v;
-    if (fill == NULL || sign == NULL || rest == NULL)
+    if (fill == NULL || rest == NULL)
         return false;
-    if (align != '=')
-        return plm_tpl_pad(r, s, spec->width, fill, align, &v) && plm_tbuf_add_str(r, buf, v.str);
-    return plm_tbuf_add_str(r, buf, sign) &&
+    if (spec->align != '=')
+        return plm_tpl_pad(r, s, spec->width, fill, spec->align, &v) &&
+               plm_tbuf_add_str(r, buf, v.str);
+    return plm_tbuf_add_part(r, buf, s, 0, sign_n) &&
            plm_tpl_pad(r, rest, spec->width - (int64_t)sign_n, fill, '>', &v) &&
            plm_tbuf_add_str(r, buf, v.str);
 }
@@ -42,507 +52,231 @@ static bool put_padded(struct plm_trun *r, struct plm_tbuf *buf, const struct sp
 static bool put_text(struct plm_trun *r, struct plm_tbuf *buf, const struct spec *spec,
                      struct plm_tstr *s)
 {
-    if (spec->precision >= 0 && (uint64_t)spec->precision < plm_tstr_chars(s)) {
-        size_t cut;
-        if (!plm_tstr_offset(r, s, (size_t)spec->precision, &cut))
-            return false;
-        s = plm_tstr_sub(r, s, 0, cut);
-        if (s == NULL)
-            return false;
-    }
-    char align = spec->align != '\0' && spec->align != '=' ? spec->align : '<';
-    return put_padded(r, buf, spec, s, 0, align);
+    size_t cut = s->len;
+    if (spec->precision >= 0 && (uint64_t)spec->precision < plm_tstr_chars(s) &&
+        !plm_tstr_offset(r, s, (size_t)spec->precision, &cut))
+        return false;
+    s = plm_tstr_sub(r, s, 0, cut);
+    return s != NULL && put_padded(r, buf, spec, s, 0);
 }
 
-// Digits of an integer in base 2, 8, 10 or 16, with neither sign nor prefix.
-static bool int_digits(struct plm_trun *r, const struct plm_tval *v, unsigned base, bool upper,
-                       struct plm_tbuf *buf)
+static bool is_float_type(char type)
 {
-    if (v->kind == PLM_T_BIG) {
-        if (base != 10)
-            return plm_tpl_fail(r, "integers beyond 64 bits print in base 10 only");
-        struct plm_tval zero = plm_tval_int(0);
-        struct plm_tval positive = *v;
-        if (plm_tbig_negative(v) && !plm_tbig_add(r, &zero, v, true, &positive))
-            return false;
-        return plm_tval_repr(r, buf, &positive, false);
-    }
-    int64_t i = plm_tval_small(v);
-    uint64_t m = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
-    char text[65];
-    size_t at = sizeof(text);
-    do {
-        text[--at] = (upper ? "0123456789ABCDEF" : "0123456789abcdef")[m % base];
-        m /= base;
-    } while (m > 0);
-    return plm_tbuf_add(r, buf, text + at, sizeof(text) - at, false);
+    return type != '\0' && strchr("eEfFgG%", type) != NULL;
 }
 
-// Text of |d|.
-static bool float_digits(struct plm_trun *r, double d, const struct spec *spec,
-                         struct plm_tbuf *buf)
+// The text of a number without its sign.
+static void number_text(const struct spec *spec, const struct plm_tval *v, bool is_float,
+                        char text[FLOAT_TEXT_MAX])
 {
-    char text[PRECISION_MAX + 400];
-    char type = spec->type;
-    d = fabs(d);
-    bool upper = type >= 'A' && type <= 'Z';
-    if (!isfinite(d)) {
-        const char *word = isnan(d) ? upper ? "NAN" : "nan" : upper ? "INF" : "inf";
-        return plm_tbuf_addz(r, buf, word, false) &&
-               (type != '%' || plm_tbuf_addz(r, buf, "%", false));
+    if (!is_float) {
+        const __int128 i = plm_tnum_whole(v);
+        snprintf(text, FLOAT_TEXT_MAX,
+                 spec->type == 'x'   ? "%llx"
+                 : spec->type == 'X' ? "%llX"
+                                     : "%llu",
+                 (unsigned long long)(i < 0 ? -i : i));
+        return;
     }
-    if (type == '\0' && spec->precision < 0) {
+    const double d = fabs(plm_tnum_double(v));
+    if (spec->type == '\0') {
         plm_tnum_repr(d, text);
-        return plm_tbuf_addz(r, buf, text, false);
+        return;
     }
-    int precision = spec->precision < 0 ? 6 : (int)spec->precision;
-    char conv = type == '%' ? 'f' : type == '\0' || type == 'n' ? 'g' : type;
-    plm_tnum_printf(text, sizeof(text) - 4, conv, spec->alt, precision, type == '%' ? d * 100 : d);
-    if (type == '\0' && strpbrk(text, ".e") == NULL)
-        strcat(text, ".0");
-    if (type == '%')
-        strcat(text, "%");
-    return plm_tbuf_addz(r, buf, text, false);
-}
-
-// Puts a separator between groups of the digits before the point.
-static bool grouped(struct plm_trun *r, const struct plm_tstr *s, char group, size_t size,
-                    struct plm_tbuf *out)
-{
-    const char *p = plm_tstr_ptr(s);
-    size_t n = 0;
-    while (n < s->len && ((p[n] >= '0' && p[n] <= '9') ||
-                          (size == 4 && ((p[n] | 0x20) >= 'a' && (p[n] | 0x20) <= 'f'))))
-        n++;
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % size == 0 && !plm_tbuf_add(r, out, &group, 1, false))
-            return false;
-        if (!plm_tbuf_add(r, out, plm_tstr_ptr(s) + i, 1, false))
-            return false;
-    }
-    return plm_tbuf_add_part(r, out, s, n, s->len - n);
+    const bool percent = spec->type == '%';
+    const size_t n =
+        plm_tnum_printf(text, FLOAT_TEXT_MAX - 1, percent ? 'f' : spec->type,
+                        spec->precision < 0 ? 6 : (int)spec->precision, percent ? d * 100 : d);
+    if (percent)
+        strcpy(text + n, "%");
 }
 
 static bool put_number(struct plm_trun *r, struct plm_tbuf *buf, const struct spec *spec,
                        const struct plm_tval *v)
 {
-    struct plm_tbuf *digits = plm_tbuf_new(r);
+    const bool is_float = v->kind == PLM_T_FLOAT || is_float_type(spec->type);
+    const bool negative = is_float ? signbit(plm_tnum_double(v)) && !isnan(plm_tnum_double(v))
+                                   : plm_tnum_whole(v) < 0;
+    const char sign[2] = {negative ? '-' : spec->sign, '\0'};
     struct plm_tbuf *whole = plm_tbuf_new(r);
     struct plm_tval s;
-    bool is_float =
-        v->kind == PLM_T_FLOAT || (spec->type != '\0' && strchr("eEfFgG%", spec->type) != NULL);
-    unsigned base = spec->type == 'b'            ? 2
-                    : spec->type == 'o'          ? 8
-                    : (spec->type | 0x20) == 'x' ? 16
-                                                 : 10;
-    double d = is_float ? plm_tnum_double(v) : 0.0;
-    bool negative = is_float ? signbit(d) && !isnan(d) : plm_tbig_negative(v);
-    if (digits == NULL || whole == NULL)
+    char text[FLOAT_TEXT_MAX];
+    if (is_float && spec->type == '\0' && spec->precision >= 0)
+        return plm_tpl_fail(r, "a float of limited precision needs a format type, such as 'f'");
+    if (spec->group != '\0' && (spec->type == 'x' || spec->type == 'X'))
+        return plm_tpl_fail(r, "groups in a format are not supported for type '%c'", spec->type);
+    number_text(spec, v, is_float, text);
+    if (whole == NULL || !plm_tbuf_addz(r, whole, sign, PLM_BY_TEMPLATE))
         return false;
-    if (!(is_float ? float_digits(r, d, spec, digits)
-                   : int_digits(r, v, base, spec->type == 'X', digits)) ||
-        !plm_tbuf_value(r, digits, &s))
-        return false;
-    const char sign[2] = {negative ? '-' : spec->sign == '-' ? '\0' : spec->sign, '\0'};
-    if (!plm_tbuf_addz(r, whole, sign, false))
-        return false;
-    if (spec->alt && base != 10) {
-        const char prefix[3] = {'0', spec->type, '\0'};
-        if (!plm_tbuf_addz(r, whole, prefix, false))
+    const size_t sign_n = whole->len, digits = strspn(text, "0123456789");
+    for (size_t i = 0; spec->group != '\0' && i < digits; i++)
+        if ((i > 0 && (digits - i) % 3 == 0 &&
+             !plm_tbuf_add(r, whole, &spec->group, 1, PLM_BY_TEMPLATE)) ||
+            !plm_tbuf_add(r, whole, text + i, 1, PLM_BY_TEMPLATE))
             return false;
-    }
-    size_t sign_n = whole->len;
-    if (!(spec->group != '\0' ? grouped(r, s.str, spec->group, base == 10 ? 3 : 4, whole)
-                              : plm_tbuf_add_str(r, whole, s.str)) ||
-        !plm_tbuf_value(r, whole, &s))
-        return false;
-    return put_padded(r, buf, spec, s.str, sign_n, spec->align != '\0' ? spec->align : '>');
+    return plm_tbuf_addz(r, whole, text + (spec->group != '\0' ? digits : 0), PLM_BY_TEMPLATE) &&
+           plm_tbuf_value(r, whole, &s) && put_padded(r, buf, spec, s.str, sign_n);
 }
 
-static bool put_char(struct plm_trun *r, struct plm_tbuf *buf, const struct spec *spec,
-                     const struct plm_tval *v)
+// Writes a value of a type that is one of `types`.
+static bool put_value(struct plm_trun *r, struct plm_tbuf *buf, struct spec *spec,
+                      const struct plm_tval *v)
 {
-    char text[5] = "";
-    int64_t cp;
-    if (v->kind == PLM_T_STR && plm_tstr_chars(v->str) == 1)
-        return put_text(r, buf, spec, v->str);
-    if (v->kind == PLM_T_STR || !plm_tpl_arg_int(r, v, -1, &cp) || cp < 0 || cp > 0x10FFFF ||
-        (cp >= 0xD800 && cp <= 0xDFFF))
-        return plm_tpl_fail(r, "format 'c' needs a character");
-    size_t n = plm_utf8_encode((uint32_t)cp, text);
-    struct plm_tbuf *one = plm_tbuf_new(r);
-    struct plm_tval s;
-    // The character may come from the user, whose number it is.
-    return one != NULL && plm_tbuf_add(r, one, text, n, true) && plm_tbuf_value(r, one, &s) &&
-           put_text(r, buf, spec, s.str);
+    const bool is_int = plm_tval_is_int(v);
+    if (v->kind != PLM_T_STR && !plm_tval_is_number(v))
+        return plm_tpl_fail(r, "a format does not take %s", plm_tval_type(v));
+    const char *types = v->kind == PLM_T_STR ? "s" : is_int ? "dxXeEfFgG%" : "eEfFgG%";
+    if (spec->type != '\0' && strchr(types, spec->type) == NULL)
+        return plm_tpl_fail(r, "format type '%c' is not supported for %s", spec->type,
+                            plm_tval_type(v));
+    if (spec->precision > PRECISION_MAX)
+        return plm_tpl_fail_limit(r, "digits of a format");
+    if (spec->align == '\0')
+        spec->align = v->kind == PLM_T_STR ? '<' : '>';
+    return v->kind == PLM_T_STR ? put_text(r, buf, spec, v->str) : put_number(r, buf, spec, v);
 }
 
-static bool repr_value(struct plm_trun *r, const struct plm_tval *v, struct plm_tstr **ret)
+// What Python's repr() gives, as a string.
+static bool repr_value(struct plm_trun *r, struct plm_tval *v)
 {
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    struct plm_tval s;
-    if (buf == NULL || !plm_tval_repr(r, buf, v, false) || !plm_tbuf_value(r, buf, &s))
-        return false;
-    *ret = s.str;
-    return true;
+    return buf != NULL && plm_tval_repr(r, buf, v, false) && plm_tbuf_value(r, buf, v);
 }
 
-// Where the conversions of a % format take their values from.
-struct source {
-    const struct plm_tval *arg;
-    size_t used;
-    bool by_name;
-};
-
-static bool next_value(struct plm_trun *r, struct source *src, struct plm_tval *ret)
-{
-    size_t n = src->arg->kind == PLM_T_TUPLE ? src->arg->list->n : 1;
-    if (src->used >= n)
-        return plm_tpl_fail(r, "too few values for the format");
-    *ret = src->arg->kind == PLM_T_TUPLE ? src->arg->list->v[src->used] : *src->arg;
-    src->used++;
-    return true;
-}
-
-static bool number_or_star(struct plm_trun *r, struct source *src, const char **p, const char *end,
-                           int64_t *ret)
-{
-    struct plm_tval v;
-    *ret = 0;
-    if (*p < end && **p == '*') {
-        (*p)++;
-        return next_value(r, src, &v) && plm_tpl_arg_int(r, &v, 0, ret);
-    }
-    while (*p < end && **p >= '0' && **p <= '9' && *ret < INT32_MAX)
-        *ret = *ret * 10 + *(*p)++ - '0';
-    return true;
-}
-
-static bool percent_value(struct plm_trun *r, struct plm_tbuf *buf, struct spec *spec,
-                          struct plm_tval v)
-{
-    struct plm_tstr *s;
-    switch (spec->type) {
-    case 's': return plm_tval_str(r, &v, &s) && put_text(r, buf, spec, s);
-    case 'r':
-    case 'a': return repr_value(r, &v, &s) && put_text(r, buf, spec, s);
-    case 'c': return put_char(r, buf, spec, &v);
-    case 'i':
-    case 'u': spec->type = 'd'; break;
-    case 'd':
-    case 'o':
-    case 'x':
-    case 'X':
-    case 'e':
-    case 'E':
-    case 'f':
-    case 'F':
-    case 'g':
-    case 'G': break;
-    default: return plm_tpl_fail(r, "unknown conversion '%%%c' in a format", spec->type);
-    }
-    if (!plm_tval_is_number(&v))
-        return plm_tpl_fail(r, "format '%%%c' needs a number, not %s", spec->type,
-                            plm_tval_type(&v));
-    if (spec->type == 'd' && v.kind == PLM_T_FLOAT && !plm_tbig_from_double(r, v.d, &v))
-        return false;
-    if (strchr("oxX", spec->type) != NULL && v.kind == PLM_T_FLOAT)
-        return plm_tpl_fail(r, "format '%%%c' needs an integer", spec->type);
-    if (strchr("doxX", spec->type) != NULL)
-        spec->precision = -1;
-    return put_number(r, buf, spec, &v);
-}
-
-// One conversion after its '%'; *p is left behind it.
-static bool percent_one(struct plm_trun *r, struct plm_tbuf *buf, struct source *src,
-                        const char **p, const char *end)
-{
-    struct spec spec = {.fill = " ", .sign = '-', .precision = -1};
-    struct plm_tval v = {.kind = PLM_T_UNSET};
-    bool zero = false;
-    if (*p < end && **p == '(') {
-        const char *close = memchr(*p, ')', (size_t)(end - *p));
-        if (close == NULL || src->arg->kind != PLM_T_DICT)
-            return plm_tpl_fail(r, "format with names needs an object");
-        const struct plm_tval *item =
-            plm_tdict_find(src->arg->dict, (struct plm_slice){*p + 1, (size_t)(close - *p - 1)});
-        if (item == NULL)
-            return plm_tpl_fail(r, "format names a key that is not there");
-        v = *item;
-        src->by_name = true;
-        *p = close + 1;
-    }
-    for (; *p < end && strchr("#0- +", **p) != NULL && **p != '\0'; (*p)++) {
-        spec.alt |= **p == '#';
-        zero |= **p == '0';
-        if (**p == '-')
-            spec.align = '<';
-        if (**p == '+' || (**p == ' ' && spec.sign == '-'))
-            spec.sign = **p;
-    }
-    if (!number_or_star(r, src, p, end, &spec.width))
-        return false;
-    if (spec.width < 0) {
-        spec.width = -spec.width;
-        spec.align = '<';
-    }
-    if (*p < end && **p == '.') {
-        (*p)++;
-        if (!number_or_star(r, src, p, end, &spec.precision))
-            return false;
-    }
-    while (*p < end && (**p == 'h' || **p == 'l' || **p == 'L'))
-        (*p)++;
-    if (*p == end || spec.precision > PRECISION_MAX)
-        return plm_tpl_fail(r, "incomplete or oversized format");
-    spec.type = *(*p)++;
-    if (spec.type == '%')
-        return plm_tbuf_addz(r, buf, "%", false);
-    bool text = strchr("srac", spec.type) != NULL;
-    if (text && spec.align == '\0')
-        spec.align = '>';
-    if (zero && !text && spec.align == '\0') {
-        spec.fill[0] = '0';
-        spec.align = '=';
-    }
-    return (v.kind != PLM_T_UNSET || next_value(r, src, &v)) && percent_value(r, buf, &spec, v);
-}
-
-bool plm_tpl_printf_format(struct plm_trun *r, struct plm_tstr *fmt, const struct plm_tval *arg,
-                           struct plm_tval *ret)
-{
-    struct source src = {.arg = arg};
-    struct plm_tbuf *buf = plm_tbuf_new(r);
-    if (buf == NULL || !plm_tpl_work(r, fmt->len))
-        return false;
-    for (size_t i = 0; i < fmt->len;) {
-        const char *begin = plm_tstr_ptr(fmt);
-        const char *hit = memchr(begin + i, '%', fmt->len - i);
-        size_t to = hit == NULL ? fmt->len : (size_t)(hit - begin);
-        if (!plm_tpl_step(r, 1) || !plm_tbuf_add_part(r, buf, fmt, i, to - i))
-            return false;
-        i = to;
-        if (hit == NULL)
-            break;
-        const char *p = hit + 1;
-        if (!percent_one(r, buf, &src, &p, begin + fmt->len))
-            return false;
-        i = (size_t)(p - begin);
-    }
-    size_t n = arg->kind == PLM_T_TUPLE ? arg->list->n : 1;
-    if (src.used < n && arg->kind != PLM_T_DICT)
-        return plm_tpl_fail(r, "more values than the format takes");
-    return plm_tbuf_value(r, buf, ret);
-}
-
-// The part of a brace field after ':'.
+// The part of a field after ':'.
 static bool parse_spec(struct plm_trun *r, struct plm_slice s, struct spec *spec)
 {
     const char *p = s.ptr;
     const char *end = s.ptr + s.len;
     uint32_t cp;
-    *spec = (struct spec){.fill = " ", .sign = '-', .precision = -1};
-    size_t n = p < end ? plm_tstr_next(p, end, &cp) : 0;
-    if (n > 0 && p + n < end && strchr("<>^=", p[n]) != NULL && p[n] != '\0') {
+    *spec = (struct spec){.fill = " ", .precision = -1};
+    const size_t n = p < end ? plm_tstr_next(p, end, &cp) : 0;
+    if (p + n < end && memchr("<>^=", p[n], 4) != NULL) {
         memcpy(spec->fill, p, n);
         spec->fill[n] = '\0';
         spec->align = p[n];
         p += n + 1;
-    } else if (p < end && strchr("<>^=", *p) != NULL && *p != '\0') {
+    } else if (p < end && memchr("<>^=", *p, 4) != NULL) {
         spec->align = *p++;
     }
-    if (p < end && (*p == '+' || *p == '-' || *p == ' '))
-        spec->sign = *p++;
-    if (p < end && *p == '#') {
-        spec->alt = true;
+    if (p < end && (*p == '+' || *p == '-' || *p == ' ')) {
+        spec->sign = *p == '-' ? '\0' : *p;
         p++;
     }
-    if (p < end && *p == '0') {
-        if (spec->align == '\0') {
-            spec->align = '=';
-            strcpy(spec->fill, "0");
-        }
-        p++;
+    if (p < end && *p == '0' && spec->align == '\0') {
+        spec->align = '=';
+        strcpy(spec->fill, "0");
     }
-    while (p < end && *p >= '0' && *p <= '9' && spec->width < INT32_MAX)
-        spec->width = spec->width * 10 + *p++ - '0';
+    digits_of(&p, end, &spec->width);
     if (p < end && (*p == ',' || *p == '_'))
         spec->group = *p++;
+    bool ok = true;
     if (p < end && *p == '.') {
         p++;
-        for (spec->precision = 0; p < end && *p >= '0' && *p <= '9' && spec->precision < INT32_MAX;)
-            spec->precision = spec->precision * 10 + *p++ - '0';
+        ok = digits_of(&p, end, &spec->precision);
     }
     if (p < end)
         spec->type = *p++;
-    if (p != end || spec->precision > PRECISION_MAX)
-        return plm_tpl_fail(r, "malformed format '%.*s'", (int)(s.len < 60 ? s.len : 60), s.ptr);
-    return true;
+    return (ok && p == end) || plm_tpl_fail(r, "format '%.*s' is malformed or not supported",
+                                            (int)(s.len < 60 ? s.len : 60), s.ptr);
 }
 
-static bool brace_value(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v,
-                        struct plm_slice text)
-{
-    struct spec spec;
-    if (text.len == 0)
-        return plm_tval_print(r, buf, v);
-    if (!parse_spec(r, text, &spec))
-        return false;
-    if (v->kind == PLM_T_STR) {
-        if ((spec.type != '\0' && spec.type != 's') || spec.align == '=')
-            return plm_tpl_fail(r, "format does not take a string");
-        return put_text(r, buf, &spec, v->str);
-    }
-    if (!plm_tval_is_number(v))
-        return plm_tpl_fail(r, "format does not take %s", plm_tval_type(v));
-    const char *types = v->kind == PLM_T_FLOAT ? "eEfFgGn%" : "bcdoxXneEfFgG%";
-    if (spec.type != '\0' && strchr(types, spec.type) == NULL)
-        return plm_tpl_fail(r, "unknown format type '%c' for %s", spec.type, plm_tval_type(v));
-    if (spec.type == 'c')
-        return put_char(r, buf, &spec, v);
-    return put_number(r, buf, &spec, v);
-}
-
-struct braces {
-    struct plm_trun *r;
+struct fields {
     const struct plm_targs *args;
-    size_t next_auto;
-    bool automatic;
-    bool manual;
+    size_t next; // of those without a number
+    bool numbered;
 };
 
-// The value that a field names: "", "0", "name", with .member and [item] after it.
-static bool field_value(struct braces *b, struct plm_slice name, struct plm_tval *ret)
+// The value that a field names: "", "0" or "name".
+static bool field_value(struct plm_trun *r, struct fields *f, struct plm_slice name,
+                        struct plm_tval *ret)
 {
-    struct plm_trun *r = b->r;
-    size_t n = 0;
-    while (n < name.len && name.ptr[n] != '.' && name.ptr[n] != '[')
-        n++;
-    bool digits = true;
-    size_t index = 0;
-    for (size_t i = 0; i < n; i++) {
-        digits = digits && name.ptr[i] >= '0' && name.ptr[i] <= '9';
-        index = digits && index < 100000 ? index * 10 + (size_t)(name.ptr[i] - '0') : index;
+    const char *p = name.ptr;
+    int64_t index;
+    if (memchr(name.ptr, '.', name.len) != NULL || memchr(name.ptr, '[', name.len) != NULL)
+        return plm_tpl_fail(r, "members in a format are not supported: '%.*s'",
+                            (int)(name.len < 60 ? name.len : 60), name.ptr);
+    const bool numbered = digits_of(&p, name.ptr + name.len, &index) && p == name.ptr + name.len;
+    if (numbered || name.len == 0) {
+        if (numbered ? f->next > 0 : f->numbered)
+            return plm_tpl_fail(r, "a format mixes numbered and automatic fields");
+        f->numbered = f->numbered || numbered;
+        const size_t i = numbered ? (size_t)index : f->next++;
+        if (i >= f->args->n_pos)
+            return plm_tpl_fail(r, "a format asks for value %zu of %zu", i, f->args->n_pos);
+        *ret = f->args->pos[i];
+        return true;
     }
-    if (n == 0)
-        index = b->next_auto++;
-    b->automatic |= n == 0;
-    b->manual |= n > 0 && digits;
-    if (b->automatic && b->manual)
-        return plm_tpl_fail(r, "format mixes numbered and automatic fields");
-    if (digits) {
-        if (index >= b->args->n_pos)
-            return plm_tpl_fail(r, "format asks for value %zu of %zu", index, b->args->n_pos);
-        *ret = b->args->pos[index];
-    } else {
-        size_t k = 0;
-        while (k < b->args->n_kw &&
-               !plm_slice_eq(b->args->kw_names[k], (struct plm_slice){name.ptr, n}))
-            k++;
-        if (k == b->args->n_kw)
-            return plm_tpl_fail(r, "format names a value that was not given");
-        *ret = b->args->kw[k];
-    }
-    while (n < name.len) {
-        bool item = name.ptr[n++] == '[';
-        size_t from = n;
-        while (n < name.len &&
-               (item ? name.ptr[n] != ']' : name.ptr[n] != '.' && name.ptr[n] != '['))
-            n++;
-        const struct plm_slice *key =
-            plm_tpl_keep(r, (struct plm_slice){name.ptr + from, n - from});
-        struct plm_tval k, parsed;
-        if (key == NULL || !plm_tstr_val(plm_tstr_view(r, key->ptr, key->len, false), &k))
-            return false;
-        if (item && plm_tnum_int_text(r, *key, 10, &parsed))
-            k = parsed;
-        if (!(item ? plm_tpl_getitem(r, ret, &k, ret) : plm_tpl_getattr(r, ret, key, ret)))
-            return false;
-        n += item && n < name.len;
-    }
-    return true;
+    for (size_t k = 0; k < f->args->n_kw; k++)
+        if (plm_slice_eq(f->args->kw_names[k], name)) {
+            *ret = f->args->kw[k];
+            return true;
+        }
+    return plm_tpl_fail(r, "a format names a value that was not given: '%.*s'",
+                        (int)(name.len < 60 ? name.len : 60), name.ptr);
 }
 
-static bool expand(struct braces *b, struct plm_tstr *fmt, struct plm_tbuf *buf, int level);
-
-// The inside of one pair of braces.
-static bool put_field(struct braces *b, struct plm_tstr *field, struct plm_tbuf *buf, int level)
+// The inside of one pair of braces: name, "!r" or "!s", ":" and a spec.
+static bool put_field(struct plm_trun *r, struct fields *f, struct plm_slice s,
+                      struct plm_tbuf *buf)
 {
-    struct plm_trun *r = b->r;
-    const char *p = plm_tstr_ptr(field);
-    size_t n = 0;
-    bool in_item = false;
-    for (; n < field->len && (in_item || (p[n] != '!' && p[n] != ':')); n++)
-        in_item = p[n] == '[' || (in_item && p[n] != ']');
-    struct plm_tval v, text;
-    struct plm_tstr *s;
-    if (!field_value(b, (struct plm_slice){p, n}, &v))
+    const char *end = s.ptr + s.len;
+    const char *colon = memchr(s.ptr, ':', s.len);
+    const char *name_end = colon != NULL ? colon : end;
+    const char *conversion = memchr(s.ptr, '!', (size_t)(name_end - s.ptr));
+    struct spec spec;
+    struct plm_tval v;
+    if (memchr(s.ptr, '{', s.len) != NULL)
+        return plm_tpl_fail(r, "fields in a field of a format are not supported");
+    if (!field_value(r, f,
+                     (struct plm_slice){
+                         s.ptr, (size_t)((conversion != NULL ? conversion : name_end) - s.ptr)},
+                     &v))
         return false;
-    p = plm_tstr_ptr(field);
-    if (n < field->len && p[n] == '!') {
-        char conv = n + 1 < field->len ? p[n + 1] : '\0';
-        n += 2;
-        bool ok = conv == 's' ? plm_tval_str(r, &v, &s)
-                              : (conv == 'r' || conv == 'a') && repr_value(r, &v, &s);
-        if (!ok)
-            return plm_tpl_fail(r, "unknown conversion in a format");
-        v = (struct plm_tval){.kind = PLM_T_STR, .str = s};
-    }
-    if (n >= field->len)
-        return brace_value(r, buf, &v, (struct plm_slice){"", 0});
-    if (plm_tstr_ptr(field)[n] != ':')
-        return plm_tpl_fail(r, "malformed field in a format");
-    struct plm_tstr *rest = plm_tstr_sub(r, field, n + 1, field->len - n - 1);
-    struct plm_tbuf *spec = plm_tbuf_new(r);
-    return rest != NULL && spec != NULL && expand(b, rest, spec, level + 1) &&
-           plm_tbuf_value(r, spec, &text) && brace_value(r, buf, &v, plm_tstr_slice(text.str));
-}
-
-static bool expand(struct braces *b, struct plm_tstr *fmt, struct plm_tbuf *buf, int level)
-{
-    struct plm_trun *r = b->r;
-    if (level > 2)
-        return plm_tpl_fail(r, "format nested too deeply");
-    for (size_t i = 0; i < fmt->len;) {
-        const char *p = plm_tstr_ptr(fmt);
-        if (p[i] != '{' && p[i] != '}') {
-            size_t n = 1;
-            while (i + n < fmt->len && p[i + n] != '{' && p[i + n] != '}')
-                n++;
-            if (!plm_tbuf_add_part(r, buf, fmt, i, n))
-                return false;
-            i += n;
-            continue;
-        }
-        if (!plm_tpl_step(r, 1))
+    if (conversion != NULL) {
+        const char type = name_end - conversion == 2 ? conversion[1] : '\0';
+        if (type != 'r' && type != 's')
+            return plm_tpl_fail(r, "a format knows the conversions !r and !s only");
+        if (!(type == 'r' ? repr_value(r, &v) : plm_tval_text(r, &v)))
             return false;
-        if (level == 0 && i + 1 < fmt->len && p[i + 1] == p[i]) {
-            if (!plm_tbuf_add_part(r, buf, fmt, i, 1))
-                return false;
-            i += 2;
-            continue;
-        }
-        size_t end = i + 1;
-        for (int open = 1; p[i] == '{' && end < fmt->len; end++) {
-            open += p[end] == '{' ? 1 : p[end] == '}' ? -1 : 0;
-            if (open == 0)
-                break;
-        }
-        if (p[i] == '}' || end >= fmt->len)
-            return plm_tpl_fail(r, "brace without its pair in a format");
-        struct plm_tstr *field = plm_tstr_sub(r, fmt, i + 1, end - i - 1);
-        if (field == NULL || !put_field(b, field, buf, level))
-            return false;
-        i = end + 1;
     }
-    return true;
+    if (colon == NULL || colon + 1 == end)
+        return plm_tval_print(r, buf, &v);
+    return parse_spec(r, (struct plm_slice){colon + 1, (size_t)(end - colon - 1)}, &spec) &&
+           (v.kind != PLM_T_STR || spec.align != '=' ||
+            plm_tpl_fail(r, "a format pads numbers, not strings, after the sign")) &&
+           put_value(r, buf, &spec, &v);
 }
 
 bool plm_tpl_brace_format(struct plm_trun *r, struct plm_tstr *fmt, const struct plm_targs *args,
                           struct plm_tval *ret)
 {
-    struct braces b = {.r = r, .args = args};
+    struct fields f = {.args = args};
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    return buf != NULL && plm_tpl_work(r, fmt->len) && expand(&b, fmt, buf, 0) &&
-           plm_tbuf_value(r, buf, ret);
+    if (buf == NULL || !plm_tpl_work(r, fmt->len))
+        return false;
+    // The bytes of fmt stay where they are: nothing is added to its buffer meanwhile.
+    const char *p = plm_tstr_ptr(fmt), *end = p + fmt->len;
+    for (size_t i = 0; i < fmt->len;) {
+        size_t n = 0;
+        while (i + n < fmt->len && p[i + n] != '{' && p[i + n] != '}')
+            n++;
+        const bool twice = i + n + 1 < fmt->len && p[i + n] == p[i + n + 1];
+        if (!plm_tpl_step(r, 1) || !plm_tbuf_add_part(r, buf, fmt, i, n + twice))
+            return false;
+        i += n;
+        if (i == fmt->len)
+            break;
+        if (twice) {
+            i += 2;
+            continue;
+        }
+        const char *close = p[i] == '{' ? memchr(p + i, '}', (size_t)(end - p) - i) : NULL;
+        if (close == NULL)
+            return plm_tpl_fail(r, "brace without its pair in a format");
+        if (!put_field(r, &f, (struct plm_slice){p + i + 1, (size_t)(close - p) - i - 1}, buf))
+            return false;
+        i = (size_t)(close - p) + 1;
+    }
+    return plm_tbuf_value(r, buf, ret);
 }

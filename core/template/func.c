@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls: binding of arguments, the global functions, and what can be called.
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/utf8.h"
@@ -18,59 +19,97 @@ const struct plm_tfunc *plm_tpl_find_func(const struct plm_tfunc *table, size_t 
     return NULL;
 }
 
-// Names of a spec, one after the other. Returns false at the end.
-static bool next_name(const char **spec, struct plm_slice *ret, bool *optional)
+// One parameter of a spec (run.h).
+struct param {
+    struct plm_slice name;
+    char type; // '\0': any value
+    bool optional;
+    int64_t fallback; // of an integer
+};
+
+// The parameters of a spec, one after the other. Returns false at the end.
+static bool next_param(const char **spec, struct param *ret)
 {
-    const char *p = *spec;
-    if (*p == ',')
-        p++;
-    if (*p == '|') {
-        *optional = true;
-        p++;
-    }
+    const char *p = *spec + (**spec == ',');
     if (*p == '\0')
         return false;
-    size_t n = strcspn(p, ",|");
-    *ret = (struct plm_slice){p, n};
-    *spec = p + n;
+    size_t n = strcspn(p, ":=,");
+    *ret = (struct param){.name = {p, n}};
+    p += n;
+    if (*p == ':') {
+        ret->type = p[1];
+        p += 2;
+    }
+    if (*p == '=') {
+        char *end;
+        ret->optional = true;
+        ret->fallback = strtoll(p + 1, &end, 10);
+        p = end;
+    }
+    *spec = p;
     return true;
 }
 
-static bool bind(struct plm_trun *r, const struct plm_tfunc *func, const struct plm_targs *args,
-                 struct plm_tval slots[PLM_TCALL_SLOTS])
+// Gives an argument the type of its parameter.
+static bool convert(struct plm_trun *r, const struct plm_tfunc *func, const struct param *param,
+                    struct plm_tval *v)
 {
-    const char *spec = func->spec;
-    bool by_name = *spec != '/';
-    if (!by_name)
-        spec++;
-    bool optional = false;
+    if (v->kind == PLM_T_UNSET) {
+        if (param->type == 'i')
+            *v = plm_tval_int(param->fallback);
+        return param->optional || plm_tpl_fail(r, "%s() needs '%.*s'", func->name,
+                                               (int)param->name.len, param->name.ptr);
+    }
+    if (param->optional && param->type == 's' && v->kind == PLM_T_NONE) {
+        *v = (struct plm_tval){.kind = PLM_T_UNSET};
+        return true;
+    }
+    if (param->type == 't')
+        return plm_tval_text(r, v);
+    if (param->type == '\0' || (param->type == 's' && v->kind == PLM_T_STR) ||
+        (param->type == 'i' && v->kind == PLM_T_INT))
+        return true;
+    if (param->type == 'i' && v->kind == PLM_T_BOOL) {
+        *v = plm_tval_int(v->b);
+        return true;
+    }
+    if (v->kind == PLM_T_UNDEF)
+        return plm_tpl_fail_undef(r, v);
+    return plm_tpl_fail(r, "%s() needs %s as '%.*s', not %s", func->name,
+                        param->type == 'i' ? "an integer" : "a string", (int)param->name.len,
+                        param->name.ptr, plm_tval_type(v));
+}
+
+static bool bind(struct plm_trun *r, const struct plm_tfunc *func, const char *spec,
+                 const struct plm_targs *args, struct plm_tval slots[PLM_TCALL_SLOTS])
+{
+    const bool by_name = *spec != '/';
     size_t used = 0;
     size_t i = 0;
-    struct plm_slice name;
-    for (; next_name(&spec, &name, &optional); i++) {
+    struct param param;
+    for (spec += !by_name; next_param(&spec, &param); i++) {
         slots[i] = (struct plm_tval){.kind = PLM_T_UNSET};
         if (i < args->n_pos)
             slots[i] = args->pos[i];
         for (size_t k = 0; by_name && k < args->n_kw; k++) {
-            if (!plm_slice_eq(args->kw_names[k], name))
+            if (!plm_slice_eq(args->kw_names[k], param.name))
                 continue;
             if (slots[i].kind != PLM_T_UNSET)
-                return plm_tpl_fail(r, "%s() got '%.*s' twice", func->name, (int)name.len,
-                                    name.ptr);
+                return plm_tpl_fail(r, "%s() got '%.*s' twice", func->name, (int)param.name.len,
+                                    param.name.ptr);
             slots[i] = args->kw[k];
             used++;
         }
-        if (slots[i].kind == PLM_T_UNSET && !optional)
-            return plm_tpl_fail(r, "%s() needs '%.*s'", func->name, (int)name.len, name.ptr);
+        if (!convert(r, func, &param, &slots[i]))
+            return false;
     }
     for (size_t k = i; k < PLM_TCALL_SLOTS; k++)
         slots[k] = (struct plm_tval){.kind = PLM_T_UNSET};
     if (args->n_pos > i)
         return plm_tpl_fail(r, "%s() takes at most %zu arguments, not %zu", func->name, i,
                             args->n_pos);
-    if (used != args->n_kw)
-        return plm_tpl_fail(r, "%s() got a named argument that it does not know", func->name);
-    return true;
+    return used == args->n_kw ||
+           plm_tpl_fail(r, "%s() got a named argument that it does not know", func->name);
 }
 
 bool plm_tpl_invoke(struct plm_trun *r, const struct plm_tfunc *func, const struct plm_tval *self,
@@ -78,7 +117,15 @@ bool plm_tpl_invoke(struct plm_trun *r, const struct plm_tfunc *func, const stru
 {
     struct plm_tval result = plm_tval_none();
     struct plm_tcall c = {.self = *self, .func = func, .args = args, .ret = &result};
-    if (func->spec[0] != '*' && !bind(r, func, args, c.a))
+    const char *spec = func->spec;
+    if (func->fn == NULL)
+        return plm_tpl_fail(r, "%s() is not supported", func->name);
+    if (*spec == '$') {
+        if (!plm_tval_text(r, &c.self))
+            return false;
+        spec++;
+    }
+    if (*spec != '*' && !bind(r, func, spec, args, c.a))
         return false;
     if (!func->fn(r, &c))
         return false;
@@ -103,15 +150,6 @@ static bool keep_markup(struct plm_trun *r, const struct plm_tval *self, struct 
     return plm_tstr_val(s, v);
 }
 
-static bool call_cycler(struct plm_trun *r, struct plm_tcycler *joiner, struct plm_tval *ret)
-{
-    if (joiner->at++ > 0) {
-        *ret = joiner->sep;
-        return true;
-    }
-    return plm_tstr_valz(r, "", ret);
-}
-
 bool plm_tpl_call(struct plm_trun *r, const struct plm_tval *callee, const struct plm_targs *args,
                   struct plm_tval *ret)
 {
@@ -123,46 +161,14 @@ bool plm_tpl_call(struct plm_trun *r, const struct plm_tval *callee, const struc
         return plm_tpl_invoke(r, callee->method->func, &callee->method->self, args, ret) &&
                keep_markup(r, &callee->method->self, ret);
     case PLM_T_MACRO: return plm_tpl_call_macro(r, callee->macro, args, ret);
-    case PLM_T_LOOP:
-        if (args->n_pos != 1 || args->n_kw != 0)
-            return plm_tpl_fail(r, "loop() needs one argument");
-        return plm_tpl_loop_call(r, callee->loop, &args->pos[0], ret);
-    case PLM_T_JOINER: return call_cycler(r, callee->cycler, ret);
     default: return plm_tpl_fail(r, "%s can not be called", plm_tval_type(callee));
     }
 }
 
-bool plm_tpl_arg_int(struct plm_trun *r, const struct plm_tval *v, int64_t fallback, int64_t *ret)
-{
-    if (v->kind == PLM_T_UNSET || v->kind == PLM_T_NONE) {
-        *ret = fallback;
-        return true;
-    }
-    if (v->kind == PLM_T_UNDEF)
-        return plm_tpl_fail_undef(r, v);
-    if (v->kind != PLM_T_INT && v->kind != PLM_T_BOOL)
-        return plm_tpl_fail(r, "an integer is needed, not %s", plm_tval_type(v));
-    *ret = plm_tval_small(v);
-    return true;
-}
-
-bool plm_tpl_arg_str(struct plm_trun *r, const struct plm_tval *v, struct plm_tstr **ret)
-{
-    if (v->kind == PLM_T_UNDEF)
-        return plm_tpl_fail_undef(r, v);
-    if (v->kind != PLM_T_STR)
-        return plm_tpl_fail(r, "a string is needed, not %s", plm_tval_type(v));
-    *ret = v->str;
-    return true;
-}
-
 static bool fn_range(struct plm_trun *r, struct plm_tcall *c)
 {
-    int64_t v[3];
-    for (int i = 0; i < 3; i++)
-        if (c->a[i].kind == PLM_T_NONE || !plm_tpl_arg_int(r, &c->a[i], i == 2, &v[i]))
-            return plm_tpl_fail(r, "range() needs integers");
-    if (c->a[1].kind == PLM_T_UNSET) {
+    int64_t v[3] = {c->a[0].i, c->a[1].i, c->a[2].i};
+    if (c->args->n_pos == 1) {
         v[1] = v[0];
         v[0] = 0;
     }
@@ -183,6 +189,20 @@ static bool fn_range(struct plm_trun *r, struct plm_tcall *c)
     return true;
 }
 
+bool plm_tdict_add_named(struct plm_trun *r, struct plm_tdict *dict, const struct plm_targs *args)
+{
+    for (size_t i = 0; i < args->n_kw; i++) {
+        struct plm_tval key;
+        // The name may come out of an object of the conversation, by **.
+        if (!plm_tstr_val(
+                plm_tstr_view(r, args->kw_names[i].ptr, args->kw_names[i].len, PLM_BY_USER),
+                &key) ||
+            !plm_tdict_set(r, dict, key, args->kw[i]))
+            return false;
+    }
+    return true;
+}
+
 // dict() and namespace(): an object or pairs, then names.
 static bool fill_dict(struct plm_trun *r, struct plm_tcall *c, struct plm_tdict *dict)
 {
@@ -190,12 +210,8 @@ static bool fill_dict(struct plm_trun *r, struct plm_tcall *c, struct plm_tdict 
     if (args->n_pos > 1)
         return plm_tpl_fail(r, "%s() takes at most one argument by position", c->func->name);
     if (args->n_pos == 1 && args->pos[0].kind == PLM_T_DICT) {
-        const struct plm_tdict *from = args->pos[0].dict;
-        dict->user = from->user;
-        for (size_t i = 0; i < from->n; i++)
-            if (from->entries[i].key.kind != PLM_T_UNSET &&
-                !plm_tdict_set(r, dict, from->entries[i].key, from->entries[i].value))
-                return false;
+        if (!plm_tdict_merge(r, dict, args->pos[0].dict))
+            return false;
     } else if (args->n_pos == 1) {
         struct plm_tlist *pairs;
         struct plm_tlist *pair;
@@ -210,14 +226,7 @@ static bool fill_dict(struct plm_trun *r, struct plm_tcall *c, struct plm_tdict 
                 return false;
         }
     }
-    for (size_t i = 0; i < args->n_kw; i++) {
-        struct plm_tval key;
-        if (!plm_tstr_val(plm_tstr_view(r, args->kw_names[i].ptr, args->kw_names[i].len, false),
-                          &key) ||
-            !plm_tdict_set(r, dict, key, args->kw[i]))
-            return false;
-    }
-    return true;
+    return plm_tdict_add_named(r, dict, args);
 }
 
 static bool fn_dict(struct plm_trun *r, struct plm_tcall *c)
@@ -245,10 +254,8 @@ static bool fn_namespace(struct plm_trun *r, struct plm_tcall *c)
 
 static bool fn_raise(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct plm_tstr *text;
-    if (!plm_tval_str(r, &c->a[0], &text))
-        return false;
     // The template's own words, without a place: they are meant for who sent the messages.
+    const struct plm_tstr *text = c->a[0].str;
     if (r->status == PLM_OK)
         r->status = plm_fail(r->err, PLM_ERR_INVALID, "%.*s",
                              (int)(text->len < 2000 ? text->len : 2000), plm_tstr_ptr(text));
@@ -259,49 +266,20 @@ static bool fn_raise(struct plm_trun *r, struct plm_tcall *c)
 
 static bool fn_strftime(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct plm_tstr *fmt = NULL;
-    return plm_tpl_arg_str(r, &c->a[0], &fmt) && plm_tpl_strftime(r, fmt, r->now_s, c->ret);
-}
-
-static bool fn_cycler(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tcycler *cycler = plm_tpl_alloc(r, sizeof(*cycler));
-    if (cycler == NULL)
-        return false;
-    if (c->args->n_pos == 0 || c->args->n_kw > 0)
-        return plm_tpl_fail(r, "cycler() needs items");
-    cycler->items = plm_tlist_new(r, c->args->n_pos);
-    if (cycler->items == NULL)
-        return false;
-    memcpy(cycler->items->v, c->args->pos, c->args->n_pos * sizeof(*c->args->pos));
-    cycler->items->n = c->args->n_pos;
-    *c->ret = (struct plm_tval){.kind = PLM_T_CYCLER, .cycler = cycler};
-    return true;
-}
-
-static bool fn_joiner(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tcycler *joiner = plm_tpl_alloc(r, sizeof(*joiner));
-    if (joiner == NULL)
-        return false;
-    joiner->sep = c->a[0];
-    if (joiner->sep.kind == PLM_T_UNSET && !plm_tstr_valz(r, ", ", &joiner->sep))
-        return false;
-    *c->ret = (struct plm_tval){.kind = PLM_T_JOINER, .cycler = joiner};
-    return true;
+    return plm_tpl_strftime(r, c->a[0].str, r->now_s, c->ret);
 }
 
 static const struct plm_tfunc globals[] = {
-    {"cycler", "*", fn_cycler, 0},
+    {"cycler", "*", NULL, 0},
     {"dict", "*", fn_dict, 0},
-    {"joiner", "|sep", fn_joiner, 0},
+    {"joiner", "*", NULL, 0},
     {"namespace", "*", fn_namespace, 0},
-    {"raise_exception", "message", fn_raise, 0},
-    {"range", "/start|stop,step", fn_range, 0},
-    {"strftime_now", "format", fn_strftime, 0},
+    {"raise_exception", "message:t", fn_raise, 0},
+    {"range", "/start:i,stop:i=,step:i=1", fn_range, 0},
+    {"strftime_now", "format:s", fn_strftime, 0},
 };
 
 const struct plm_tfunc *plm_tpl_global(struct plm_slice name)
 {
-    return plm_tpl_find_func(globals, sizeof(globals) / sizeof(globals[0]), name);
+    return PLM_FIND_FUNC(globals, name);
 }

@@ -22,7 +22,6 @@ bool plm_tpl_len(const struct plm_tval *v, size_t *ret)
     switch (v->kind) {
     case PLM_T_UNDEF: *ret = 0; return true;
     case PLM_T_STR: *ret = plm_tstr_chars(v->str); return true;
-    case PLM_T_BYTES: *ret = v->str->len; return true;
     case PLM_T_LIST:
     case PLM_T_TUPLE: *ret = v->list->n; return true;
     case PLM_T_DICT: *ret = v->dict->live; return true;
@@ -184,5 +183,13 @@ bool plm_tpl_to_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tl
             return false;
     }
     *ret = list;
+    return true;
+}
+
+bool plm_tpl_as_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tlist **ret)
+{
+    if (v->kind != PLM_T_LIST && v->kind != PLM_T_TUPLE)
+        return plm_tpl_to_list(r, v, ret);
+    *ret = v->list;
     return true;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/json_tree.h"
-#include "core/template/run.h"
+#include "core/template/filters.h"
 
 static bool text_value(struct plm_trun *r, const char *p, size_t n, uint32_t origin, bool copy,
                        struct plm_tval *ret)
@@ -66,7 +66,7 @@ static bool convert_inner(struct plm_trun *r, struct json_object *obj, uint32_t 
         int64_t i = json_object_get_int64(obj);
         uint64_t u = json_object_get_uint64(obj);
         if (i == INT64_MAX && u > (uint64_t)INT64_MAX)
-            return plm_tbig_from_u64(r, u, ret);
+            return plm_tnum_fits(u, ret);
         *ret = plm_tval_int(i);
         return true;
     }
@@ -128,9 +128,10 @@ bool plm_tpl_parse_json(struct plm_trun *r, const struct plm_tstr *text, struct 
 
 bool plm_tpl_from_json(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct plm_tstr *text;
     struct plm_error why = {0};
-    if (!plm_tpl_arg_str(r, &c->self, &text) || !plm_tpl_parse_json(r, text, c->ret, &why))
+    if (c->self.kind != PLM_T_STR)
+        return plm_tpl_fail(r, "from_json needs a string, not %s", plm_tval_type(&c->self));
+    if (!plm_tpl_parse_json(r, c->self.str, c->ret, &why))
         return false;
     if (why.status == PLM_ERR_LIMIT && r->status == PLM_OK)
         r->status = plm_fail(r->err, PLM_ERR_LIMIT, "chat template, line %u: from_json: %.300s",
@@ -243,7 +244,7 @@ static bool put_key(struct writer *w, const struct plm_tval *key, bool user)
     case PLM_T_BOOL:
     case PLM_T_NONE:
     case PLM_T_INT:
-    case PLM_T_BIG:
+    case PLM_T_UINT:
     case PLM_T_FLOAT: return put(w, "\"", user) && put_value(w, key, user) && put(w, "\"", user);
     default: return plm_tpl_fail(w->r, "tojson: %s can not be a key", plm_tval_type(key));
     }
@@ -283,7 +284,7 @@ static bool put_inner(struct writer *w, const struct plm_tval *v, bool user)
     case PLM_T_NONE: return put(w, "null", user);
     case PLM_T_BOOL: return put(w, v->b ? "true" : "false", user);
     case PLM_T_INT:
-    case PLM_T_BIG:
+    case PLM_T_UINT:
     case PLM_T_FLOAT: return put_number(w, v, user);
     case PLM_T_STR: return put_string(w, v->str, user);
     case PLM_T_LIST:
@@ -317,28 +318,19 @@ bool plm_tpl_tojson(struct plm_trun *r, struct plm_tcall *c)
     w.ascii = plm_tval_truth(&c->a[0]);
     w.pretty = given(&c->a[1]);
     w.sort = plm_tval_truth(&c->a[3]);
-    w.item_sep = plm_tstr_copyz(r, w.pretty ? "," : ", ", false);
-    w.key_sep = plm_tstr_copyz(r, ": ", false);
-    if (w.buf == NULL || w.item_sep == NULL || w.key_sep == NULL)
+    w.item_sep = plm_tstr_copyz(r, w.pretty ? "," : ", ", PLM_BY_TEMPLATE);
+    w.key_sep = plm_tstr_copyz(r, ": ", PLM_BY_TEMPLATE);
+    if (w.buf == NULL || w.item_sep == NULL || w.key_sep == NULL ||
+        (w.pretty && !plm_tpl_indent_of(r, &c->a[1], 0, &w.indent)))
         return false;
-    if (w.pretty && c->a[1].kind == PLM_T_STR) {
-        w.indent = c->a[1].str;
-    } else if (w.pretty) {
-        int64_t n;
-        struct plm_tval pad;
-        struct plm_tstr *empty = plm_tstr_copyz(r, "", false);
-        if (empty == NULL || !plm_tpl_arg_int(r, &c->a[1], 0, &n) ||
-            !plm_tpl_pad(r, empty, n, NULL, '<', &pad))
-            return false;
-        w.indent = pad.str;
-    }
     if (given(&c->a[2])) {
         struct plm_tlist *seps;
-        if (!plm_tpl_to_list(r, &c->a[2], &seps))
+        if (!plm_tpl_as_list(r, &c->a[2], &seps))
             return false;
-        if (seps->n != 2 || !plm_tpl_arg_str(r, &seps->v[0], &w.item_sep) ||
-            !plm_tpl_arg_str(r, &seps->v[1], &w.key_sep))
+        if (seps->n != 2 || seps->v[0].kind != PLM_T_STR || seps->v[1].kind != PLM_T_STR)
             return plm_tpl_fail(r, "tojson: separators must be two strings");
+        w.item_sep = seps->v[0].str;
+        w.key_sep = seps->v[1].str;
     }
     return put_value(&w, &c->self, false) && plm_tbuf_value(r, w.buf, c->ret);
 }

@@ -147,30 +147,6 @@ static size_t float_at(const struct lexer *x, size_t at)
     return point ? i - at : 0;
 }
 
-static size_t int_at(const struct lexer *x, size_t at)
-{
-    if (x->s[at] == '0' && at + 2 < x->n) {
-        char c = (char)(x->s[at + 1] | 0x20);
-        if (c == 'x' || c == 'o' || c == 'b') {
-            size_t i = at + 2;
-            while (i < x->n && (x->s[i] == '_' ||
-                                (c == 'x' && (x->s[i] | 0x20) >= 'a' && (x->s[i] | 0x20) <= 'f') ||
-                                (x->s[i] >= '0' && x->s[i] <= (c == 'b'   ? '1'
-                                                               : c == 'o' ? '7'
-                                                                          : '9'))))
-                i++;
-            if (i > at + 2)
-                return i - at;
-        }
-    }
-    if (x->s[at] != '0')
-        return digits_at(x, at);
-    size_t i = at;
-    while (i < x->n && x->s[i] == '0')
-        i++;
-    return i - at;
-}
-
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9')
@@ -234,11 +210,18 @@ static size_t unescape(const char *s, size_t n, char out[12], size_t *ret_n)
     return used;
 }
 
-// Length of \N{NAME} at s, or 0 where it is malformed.
-static size_t named_char(const char *s, size_t n)
+// Fails at the escape that s begins with. Python knows characters by their names (\N{BULLET}), in a
+// table that is larger than all of this.
+static bool fail_escape(struct lexer *x, size_t at, struct plm_slice s)
 {
-    const char *end = n > 3 && s[1] == 'N' && s[2] == '{' ? memchr(s + 3, '}', n - 3) : NULL;
-    return end != NULL && end > s + 3 ? (size_t)(end - s) + 1 : 0;
+    const char *end =
+        s.len > 4 && s.ptr[1] == 'N' && s.ptr[2] == '{' ? memchr(s.ptr + 3, '}', s.len - 3) : NULL;
+    if (end == NULL || end == s.ptr + 3)
+        return fail(x, at, "malformed escape in a string");
+    const size_t n = (size_t)(end - s.ptr) + 1;
+    return plm_tload_fail(x->p, PLM_ERR_UNSUPPORTED, line_of(x, at),
+                          "a character by its name, %.*s, is not supported", (int)(n < 80 ? n : 80),
+                          s.ptr);
 }
 
 static bool lex_string(struct lexer *x)
@@ -262,34 +245,21 @@ static bool lex_string(struct lexer *x)
     if (out == NULL)
         return false;
     size_t n = 0;
-    struct plm_slice named = {NULL, 0};
     for (size_t i = 0; i < text.len;) {
         if (text.ptr[i] != '\\') {
             out[n++] = text.ptr[i++];
-            continue;
-        }
-        // Characters have names in a table that is larger than all of this; who writes one by it
-        // fails when the string is used.
-        size_t name_n = named_char(text.ptr + i, text.len - i);
-        if (name_n > 0) {
-            if (named.ptr == NULL)
-                named = (struct plm_slice){text.ptr + i, name_n};
-            i += name_n;
             continue;
         }
         char raw[12];
         size_t raw_n;
         size_t used = unescape(text.ptr + i + 1, text.len - i - 1, raw, &raw_n);
         if (used == 0)
-            return fail(x, begin, "malformed escape in a string");
+            return fail_escape(x, begin, (struct plm_slice){text.ptr + i, text.len - i});
         memcpy(out + n, raw, raw_n);
         n += raw_n;
         i += 1 + used;
     }
-    if (!emit(x, PLM_TOK_STRING, begin, (struct plm_slice){out, n}))
-        return false;
-    x->p->tokens[x->p->n_tokens - 1].named = named;
-    return true;
+    return emit(x, PLM_TOK_STRING, begin, (struct plm_slice){out, n});
 }
 
 static bool lex_operator(struct lexer *x)
@@ -331,7 +301,9 @@ static bool lex_token(struct lexer *x)
         return emit(x, PLM_TOK_FLOAT, at, (struct plm_slice){x->s + at, n});
     }
     if (x->s[at] >= '0' && x->s[at] <= '9') {
-        n = int_at(x, at);
+        n = digits_at(x, at);
+        if (n > 1 && x->s[at] == '0') // 007, of which Python knows no more than 0
+            return fail(x, at, "a number with leading zeros");
         x->at += n;
         return emit(x, PLM_TOK_INT, at, (struct plm_slice){x->s + at, n});
     }

@@ -13,13 +13,12 @@
 
 enum {
     NUMBER_TEXT_MAX = 400, // longest text of a float that is read
-    POW_BITS_MAX = 40000,  // size of the result of ** on integers, about 12,000 digits
 };
 
-size_t plm_tnum_printf(char *out, size_t cap, char conv, bool alt, int precision, double d)
+size_t plm_tnum_printf(char *out, size_t cap, char conv, int precision, double d)
 {
     char fmt[16];
-    snprintf(fmt, sizeof(fmt), alt ? "%%#.*%c" : "%%.*%c", conv);
+    snprintf(fmt, sizeof(fmt), "%%.*%c", conv);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     int n = plm_snprintf(out, cap, fmt, precision, d);
@@ -51,7 +50,7 @@ void plm_tnum_repr(double d, char out[40])
     char sci[40] = "";
     for (int precision = 0; precision < 17; precision++) {
         double back;
-        plm_tnum_printf(sci, sizeof(sci), 'e', false, precision, d);
+        plm_tnum_printf(sci, sizeof(sci), 'e', precision, d);
         if (plm_tnum_parse_double(sci, strlen(sci), &back) && back == d)
             break;
     }
@@ -77,13 +76,37 @@ void plm_tnum_repr(double d, char out[40])
     }
 }
 
+__int128 plm_tnum_whole(const struct plm_tval *v)
+{
+    return v->kind == PLM_T_BOOL ? v->b : v->kind == PLM_T_UINT ? (__int128)v->u : v->i;
+}
+
 double plm_tnum_double(const struct plm_tval *v)
 {
-    switch (v->kind) {
-    case PLM_T_FLOAT: return v->d;
-    case PLM_T_BIG: return plm_tbig_double(v);
-    default: return (double)plm_tval_small(v);
-    }
+    return v->kind == PLM_T_FLOAT ? v->d : (double)plm_tnum_whole(v);
+}
+
+bool plm_tnum_fits(__int128 i, struct plm_tval *ret)
+{
+    if (i < INT64_MIN || i > UINT64_MAX)
+        return false;
+    *ret = i > INT64_MAX ? (struct plm_tval){.kind = PLM_T_UINT, .u = (uint64_t)i}
+                         : plm_tval_int((int64_t)i);
+    return true;
+}
+
+bool plm_tnum_fail_beyond(struct plm_trun *r)
+{
+    return plm_tpl_fail(r, "integers beyond 64 bits are not supported");
+}
+
+bool plm_tnum_from_double(struct plm_trun *r, double d, struct plm_tval *ret)
+{
+    if (!isfinite(d))
+        return plm_tpl_fail(r, "%s is no integer", isnan(d) ? "nan" : "inf");
+    if (d < -0x1p63 || d >= 0x1p64 || !plm_tnum_fits((__int128)d, ret))
+        return plm_tnum_fail_beyond(r);
+    return true;
 }
 
 // Copies a number's text without the white space around it and without underscores between
@@ -119,42 +142,26 @@ static bool clean_number(struct plm_slice s, char *out, size_t cap, size_t *ret_
     return n > 0;
 }
 
-static unsigned digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return (unsigned)(c - '0');
-    if (c >= 'a' && c <= 'z')
-        return (unsigned)(c - 'a') + 10;
-    if (c >= 'A' && c <= 'Z')
-        return (unsigned)(c - 'A') + 10;
-    return 99;
-}
-
-bool plm_tnum_int_text(struct plm_trun *r, struct plm_slice s, unsigned base, struct plm_tval *ret)
+enum plm_tint plm_tnum_int_text(struct plm_slice s, struct plm_tval *ret)
 {
     char text[NUMBER_TEXT_MAX * 4];
     size_t n;
-    if ((base != 0 && (base < 2 || base > 36)) || !clean_number(s, text, sizeof(text), &n))
-        return false;
-    const char *p = text;
-    bool negative = *p == '-';
-    if (*p == '-' || *p == '+')
-        p++;
-    if (p[0] == '0' && p[1] != '\0') {
-        char c = (char)(p[1] | 0x20);
-        unsigned prefix = c == 'x' ? 16 : c == 'o' ? 8 : c == 'b' ? 2 : 0;
-        if (prefix != 0 && (base == 0 || base == prefix)) {
-            base = prefix;
-            p += 2;
-        }
+    if (!clean_number(s, text, sizeof(text), &n))
+        return PLM_TINT_NONE;
+    const char *p = text + (text[0] == '-' || text[0] == '+');
+    __int128 value = 0;
+    bool beyond = false;
+    if (*p == '\0')
+        return PLM_TINT_NONE;
+    for (; *p != '\0'; p++) {
+        if (*p < '0' || *p > '9')
+            return PLM_TINT_NONE;
+        if (!beyond)
+            value = value * 10 + (*p - '0');
+        beyond = beyond || value > UINT64_MAX;
     }
-    if (base == 0)
-        base = 10;
-    size_t digits = strlen(p);
-    for (size_t i = 0; i < digits; i++)
-        if (digit_of(p[i]) >= base)
-            return false;
-    return digits > 0 && plm_tbig_parse(r, p, digits, base, negative, ret);
+    return !beyond && plm_tnum_fits(text[0] == '-' ? -value : value, ret) ? PLM_TINT_OK
+                                                                          : PLM_TINT_BEYOND;
 }
 
 bool plm_tnum_float_text(struct plm_slice s, double *ret)
@@ -179,44 +186,23 @@ bool plm_tnum_float_text(struct plm_slice s, double *ret)
     return plm_tnum_parse_double(text, n, ret);
 }
 
-static bool int_binary(struct plm_trun *r, int op, const struct plm_tval *a,
-                       const struct plm_tval *b, struct plm_tval *ret)
+static bool int_binary(struct plm_trun *r, int op, __int128 x, __int128 y, struct plm_tval *ret)
 {
-    bool big = a->kind == PLM_T_BIG || b->kind == PLM_T_BIG;
-    int64_t x = big ? 0 : plm_tval_small(a);
-    int64_t y = big ? 0 : plm_tval_small(b);
-    int64_t z;
+    __int128 z = 0;
+    bool beyond = false;
     switch (op) {
-    case PLM_OP_ADD:
-        if (big || __builtin_add_overflow(x, y, &z))
-            return plm_tbig_add(r, a, b, false, ret);
-        break;
-    case PLM_OP_SUB:
-        if (big || __builtin_sub_overflow(x, y, &z))
-            return plm_tbig_add(r, a, b, true, ret);
-        break;
-    case PLM_OP_MUL:
-        if (big || __builtin_mul_overflow(x, y, &z))
-            return plm_tbig_mul(r, a, b, ret);
-        break;
+    case PLM_OP_ADD: z = x + y; break;
+    case PLM_OP_SUB: z = x - y; break;
+    case PLM_OP_MUL: beyond = __builtin_mul_overflow(x, y, &z); break;
     default: // floor division and modulo
-        if (!big && y == 0)
+        if (y == 0)
             return plm_tpl_fail(r, "division by zero");
-        if (big || (x == INT64_MIN && y == -1))
-            return plm_tbig_divmod(r, a, b, op == PLM_OP_FLOORDIV ? ret : NULL,
-                                   op == PLM_OP_MOD ? ret : NULL);
-        z = x / y;
-        int64_t rest = x % y;
-        if (rest != 0 && (rest < 0) != (y < 0)) {
-            z--;
-            rest += y;
-        }
-        if (op == PLM_OP_MOD)
-            z = rest;
+        z = op == PLM_OP_MOD ? x % y : x / y;
+        if (x % y != 0 && (x % y < 0) != (y < 0))
+            z += op == PLM_OP_MOD ? y : -1;
         break;
     }
-    *ret = plm_tval_int(z);
-    return true;
+    return (!beyond && plm_tnum_fits(z, ret)) || plm_tnum_fail_beyond(r);
 }
 
 static bool float_binary(struct plm_trun *r, int op, double x, double y, struct plm_tval *ret)
@@ -248,55 +234,11 @@ static bool float_binary(struct plm_trun *r, int op, double x, double y, struct 
     return true;
 }
 
-static bool int_pow(struct plm_trun *r, const struct plm_tval *a, int64_t exp, struct plm_tval *ret)
-{
-    int bits = 0;
-    if (a->kind != PLM_T_BIG)
-        for (uint64_t m = (uint64_t)llabs((long long)plm_tval_small(a)); m > 0; m >>= 1)
-            bits++;
-    else
-        bits = (int)fmin(ceil(log2(fabs(plm_tbig_double(a)))) + 1, POW_BITS_MAX);
-    if (bits > 1 && exp > POW_BITS_MAX / bits)
-        return plm_tpl_fail_limit(r, "size of an integer");
-    struct plm_tval result = plm_tval_int(1);
-    struct plm_tval square = *a;
-    if (square.kind == PLM_T_BOOL)
-        square = plm_tval_int(square.b);
-    for (; exp > 0; exp >>= 1) {
-        if ((exp & 1) && !int_binary(r, PLM_OP_MUL, &result, &square, &result))
-            return false;
-        if (exp > 1 && !int_binary(r, PLM_OP_MUL, &square, &square, &square))
-            return false;
-    }
-    *ret = result;
-    return true;
-}
-
-static bool power(struct plm_trun *r, const struct plm_tval *a, const struct plm_tval *b,
-                  struct plm_tval *ret)
-{
-    if (plm_tval_is_int(a) && plm_tval_is_int(b) && b->kind != PLM_T_BIG && plm_tval_small(b) >= 0)
-        return int_pow(r, a, plm_tval_small(b), ret);
-    double x = plm_tnum_double(a);
-    double y = plm_tnum_double(b);
-    if (x == 0.0 && y < 0)
-        return plm_tpl_fail(r, "zero can not be raised to a negative power");
-    double z = pow(x, y);
-    if (isnan(z) && !isnan(x) && !isnan(y))
-        return plm_tpl_fail(r, "complex numbers are not supported");
-    if (isinf(z) && !isinf(x) && !isinf(y))
-        return plm_tpl_fail(r, "result of ** is too large");
-    *ret = plm_tval_float(z);
-    return true;
-}
-
 bool plm_tnum_binary(struct plm_trun *r, int op, const struct plm_tval *a, const struct plm_tval *b,
                      struct plm_tval *ret)
 {
-    if (op == PLM_OP_POW)
-        return power(r, a, b, ret);
     if (op != PLM_OP_DIV && plm_tval_is_int(a) && plm_tval_is_int(b))
-        return int_binary(r, op, a, b, ret);
+        return int_binary(r, op, plm_tnum_whole(a), plm_tnum_whole(b), ret);
     return float_binary(r, op, plm_tnum_double(a), plm_tnum_double(b), ret);
 }
 
@@ -304,44 +246,19 @@ bool plm_tnum_round(struct plm_trun *r, const struct plm_tval *v, int64_t digits
                     struct plm_tval *ret)
 {
     if (plm_tval_is_int(v)) {
-        if (digits >= 0) {
-            *ret = v->kind == PLM_T_BOOL ? plm_tval_int(v->b) : *v;
-            return true;
-        }
-        struct plm_tval unit, rest, twice;
-        if (digits < -POW_BITS_MAX)
-            return plm_tpl_fail_limit(r, "digits of a number");
-        struct plm_tval ten = plm_tval_int(10);
-        if (!int_pow(r, &ten, -digits, &unit) || !int_binary(r, PLM_OP_MOD, v, &unit, &rest) ||
-            !int_binary(r, PLM_OP_SUB, v, &rest, ret) ||
-            !int_binary(r, PLM_OP_ADD, &rest, &rest, &twice))
-            return false;
-        struct plm_tval quot, odd, two = plm_tval_int(2);
-        if (!int_binary(r, PLM_OP_FLOORDIV, ret, &unit, &quot) ||
-            !int_binary(r, PLM_OP_MOD, &quot, &two, &odd))
-            return false;
-        int c = plm_tbig_cmp(&twice, &unit);
-        bool up = c > 0 || (c == 0 && plm_tval_truth(&odd));
-        return !up || int_binary(r, PLM_OP_ADD, ret, &unit, ret);
+        *ret = v->kind == PLM_T_BOOL ? plm_tval_int(v->b) : *v;
+        return digits >= 0 || plm_tpl_fail(r, "round to fewer than no digits is not supported");
     }
     double d = v->d;
-    if (!isfinite(d) || digits > 22) {
-        *ret = *v;
-        return true;
+    char text[NUMBER_TEXT_MAX];
+    if (digits < 0)
+        return plm_tpl_fail(r, "round to fewer than no digits is not supported");
+    // Beyond 22 digits a double of a size that matters has none to lose.
+    if (isfinite(d) && digits <= 22) {
+        plm_tnum_printf(text, sizeof(text), 'f', (int)digits, d);
+        if (!plm_tnum_parse_double(text, strlen(text), &d))
+            return plm_tpl_fail(r, "number can not be rounded");
     }
-    if (digits < -308) {
-        *ret = plm_tval_float(copysign(0.0, d));
-        return true;
-    }
-    if (digits < 0) {
-        double unit = pow(10.0, (double)-digits);
-        *ret = plm_tval_float(nearbyint(d / unit) * unit);
-        return true;
-    }
-    char text[400];
-    if (plm_tnum_printf(text, sizeof(text), 'f', false, (int)digits, d) >= sizeof(text) ||
-        !plm_tnum_parse_double(text, strlen(text), &d))
-        return plm_tpl_fail(r, "number can not be rounded");
     *ret = plm_tval_float(d);
     return true;
 }

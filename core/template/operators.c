@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators. The precedence is Jinja's, which is not Python's everywhere: ~ binds tighter than +,
-// unary minus tighter than filters, ** is left-associative.
+// unary minus tighter than filters.
 #include <string.h>
 
 #include "core/template/ast.h"
@@ -11,7 +11,6 @@ static const struct {
     uint8_t codes[4];
     int n;
 } levels[] = {
-    {{"**"}, {PLM_OP_POW}, 1},
     {{"*", "/", "//", "%"}, {PLM_OP_MUL, PLM_OP_DIV, PLM_OP_FLOORDIV, PLM_OP_MOD}, 4},
     {{"~"}, {0}, 1},
     {{"+", "-"}, {PLM_OP_ADD, PLM_OP_SUB}, 2},
@@ -56,7 +55,7 @@ static bool parse_binary(struct plm_tload *p, int level, struct plm_tnode **ret)
             !plm_tload_push(p, &items, item))
             return false;
     }
-    if (!plm_tload_list(p, level == 2 ? PLM_N_CONCAT : PLM_N_BINARY, line, &items, ret))
+    if (!plm_tload_list(p, level == 1 ? PLM_N_CONCAT : PLM_N_BINARY, line, &items, ret))
         return false;
     (*ret)->ops = ops;
     return true;
@@ -81,7 +80,7 @@ static bool parse_compare(struct plm_tload *p, struct plm_tnode **ret)
 {
     struct plm_tnode *item;
     uint32_t line = plm_tload_tok(p)->line;
-    if (!parse_binary(p, 3, &item))
+    if (!parse_binary(p, 2, &item))
         return false;
     int op = compare_at(p);
     *ret = item;
@@ -96,7 +95,7 @@ static bool parse_compare(struct plm_tload *p, struct plm_tnode **ret)
             return plm_tload_fail(p, PLM_ERR_LIMIT, line, "chain of comparisons too long");
         ops[items.n - 1] = (uint8_t)op;
         plm_tload_next(p);
-        if (!parse_binary(p, 3, &item) || !plm_tload_push(p, &items, item))
+        if (!parse_binary(p, 2, &item) || !plm_tload_push(p, &items, item))
             return false;
     }
     if (!plm_tload_list(p, PLM_N_COMPARE, line, &items, ret))

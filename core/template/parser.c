@@ -9,21 +9,18 @@ static bool parse_primary(struct plm_tload *p, bool with_namespace, struct plm_t
 
 static bool literal_value(struct plm_tload *p, const struct plm_ttoken *t, struct plm_tval *ret)
 {
-    // The arena of the template stands in for that of a render.
-    struct plm_trun r = {.arena = p->tmpl->arena, .err = p->err};
-    r.limits = (struct plm_render_limits){UINT64_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX};
-    char text[64];
-    bool ok;
     if (t->type == PLM_TOK_INT) {
-        ok = plm_tnum_int_text(&r, t->text, 0, ret);
-    } else {
-        ok = t->text.len < sizeof(text) && plm_tnum_float_text(t->text, &ret->d);
-        ret->kind = PLM_T_FLOAT;
+        const enum plm_tint found = plm_tnum_int_text(t->text, ret);
+        if (found == PLM_TINT_BEYOND)
+            return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, t->line,
+                                  "integers beyond 64 bits are not supported: %.*s",
+                                  (int)(t->text.len < 60 ? t->text.len : 60), t->text.ptr);
+        return found == PLM_TINT_OK ||
+               plm_tload_fail(p, PLM_ERR_FORMAT, t->line, "malformed number");
     }
-    p->tmpl->arena = r.arena;
-    if (!ok && r.status == PLM_ERR_NOMEM_HOST)
-        return plm_tload_nomem(p);
-    return ok || plm_tload_fail(p, PLM_ERR_FORMAT, t->line, "malformed number");
+    ret->kind = PLM_T_FLOAT;
+    return plm_tnum_float_text(t->text, &ret->d) ||
+           plm_tload_fail(p, PLM_ERR_FORMAT, t->line, "malformed number");
 }
 
 // A string constant, shared by all renders and therefore complete (characters counted).
@@ -46,14 +43,8 @@ static bool parse_strings(struct plm_tload *p, struct plm_tnode *node)
 {
     size_t first = p->at;
     size_t total = 0;
-    for (; plm_tload_tok(p)->type == PLM_TOK_STRING; plm_tload_next(p)) {
-        const struct plm_ttoken *t = plm_tload_tok(p);
-        total += t->text.len;
-        if (t->named.ptr == NULL || node->kind == PLM_N_NAMED)
-            continue;
-        node->kind = PLM_N_NAMED;
-        node->name = t->named;
-    }
+    for (; plm_tload_tok(p)->type == PLM_TOK_STRING; plm_tload_next(p))
+        total += plm_tload_tok(p)->text.len;
     struct plm_slice s = p->tokens[first].text;
     if (p->at > first + 1) {
         char *joined = plm_tload_alloc(p, total + 1, 1);
@@ -66,20 +57,6 @@ static bool parse_strings(struct plm_tload *p, struct plm_tnode *node)
         }
     }
     return string_value(p, s, &node->value);
-}
-
-static void note_use(struct plm_tload *p, uint32_t sym)
-{
-    uint8_t use = sym == PLM_SYM_VARARGS  ? PLM_MACRO_VARARGS
-                  : sym == PLM_SYM_KWARGS ? PLM_MACRO_KWARGS
-                  : sym == PLM_SYM_CALLER ? PLM_MACRO_CALLER
-                                          : 0;
-    if (use == 0 || p->uses == NULL)
-        return;
-    *p->uses |= use;
-    for (uint32_t i = 0; i < p->n_outer; i++)
-        if (p->outer_uses[i] != NULL)
-            *p->outer_uses[i] |= use;
 }
 
 static bool parse_name(struct plm_tload *p, bool with_namespace, struct plm_tnode **ret)
@@ -116,7 +93,10 @@ static bool parse_name(struct plm_tload *p, bool with_namespace, struct plm_tnod
         node->kind = PLM_N_NSREF;
         return plm_tload_expect_name(p, &node->name);
     }
-    note_use(p, node->sym);
+    // Jinja gives macros what they were called with beyond their parameters.
+    if (p->macros > 0 && (plm_slice_eq_str(name, "varargs") || plm_slice_eq_str(name, "kwargs")))
+        return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, line, "'%.*s' of a macro is not supported",
+                              (int)name.len, name.ptr);
     return true;
 }
 
@@ -262,14 +242,13 @@ static bool parse_call_args(struct plm_tload *p, struct plm_tcall_args **ret)
             return false;
         if (plm_tload_is_op(p, ")"))
             break;
-        bool args = plm_tload_skip_op(p, "*");
-        bool kwargs = !args && plm_tload_skip_op(p, "**");
-        bool named = !args && !kwargs && plm_tload_tok(p)->type == PLM_TOK_NAME &&
+        if (plm_tload_is_op(p, "*") || plm_tload_is_op(p, "**"))
+            return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, plm_tload_tok(p)->line,
+                                  "'%.*s' before an argument is not supported",
+                                  (int)plm_tload_tok(p)->text.len, plm_tload_tok(p)->text.ptr);
+        bool named = plm_tload_tok(p)->type == PLM_TOK_NAME &&
                      plm_ttoken_is(plm_tload_look(p), PLM_TOK_OP, "=");
-        bool order = call->dyn_kwargs != NULL ||
-                     ((args || !named) && call->dyn_args != NULL && !kwargs) ||
-                     (!args && !kwargs && !named && kw.n > 0);
-        if (order || kw.n == 64)
+        if ((!named && kw.n > 0) || kw.n == 64)
             return plm_tload_unexpected(p, "')' (order or number of arguments)");
         for (size_t i = 0; named && i < kw.n; i++)
             if (plm_slice_eq(names[i], plm_tload_tok(p)->text))
@@ -279,13 +258,7 @@ static bool parse_call_args(struct plm_tload *p, struct plm_tcall_args **ret)
             plm_tload_next(p);
             plm_tload_next(p);
         }
-        if (!plm_tload_expression(p, true, &node))
-            return false;
-        if (args)
-            call->dyn_args = node;
-        else if (kwargs)
-            call->dyn_kwargs = node;
-        else if (!plm_tload_push(p, named ? &kw : &pos, node))
+        if (!plm_tload_expression(p, true, &node) || !plm_tload_push(p, named ? &kw : &pos, node))
             return false;
     }
     plm_tload_next(p);
@@ -353,22 +326,7 @@ static bool parse_subscript(struct plm_tload *p, struct plm_tnode *of, struct pl
         return parse_primary(p, false, &node->b);
     }
     plm_tload_next(p); // [
-    if (!parse_slice(p, node))
-        return false;
-    if (!plm_tload_is_op(p, ","))
-        return plm_tload_expect_op(p, "]");
-    if (node->kind != PLM_N_ITEM)
-        return plm_tload_unexpected(p, "']'");
-    struct plm_tnodes items = {0};
-    if (!plm_tload_push(p, &items, node->b))
-        return false;
-    while (plm_tload_skip_op(p, ",")) {
-        struct plm_tnode *item;
-        if (!plm_tload_expression(p, true, &item) || !plm_tload_push(p, &items, item))
-            return false;
-    }
-    return plm_tload_list(p, PLM_N_TUPLE, node->line, &items, &node->b) &&
-           plm_tload_expect_op(p, "]");
+    return parse_slice(p, node) && plm_tload_expect_op(p, "]");
 }
 
 static bool parse_postfix(struct plm_tload *p, struct plm_tnode **ret)
@@ -386,27 +344,15 @@ static bool parse_postfix(struct plm_tload *p, struct plm_tnode **ret)
     }
 }
 
-// A name with dots, as filters and tests may have. Only single names are known to us.
-static bool parse_dotted(struct plm_tload *p, struct plm_slice *ret)
-{
-    if (!plm_tload_expect_name(p, ret))
-        return false;
-    while (plm_tload_skip_op(p, ".")) {
-        struct plm_slice more = {0};
-        if (!plm_tload_expect_name(p, &more))
-            return false;
-        ret->len = (size_t)(more.ptr + more.len - ret->ptr);
-    }
-    return true;
-}
-
 static void find_func(struct plm_tload *p, struct plm_tnode *node, bool filter)
 {
     node->func = filter ? plm_tpl_filter(node->name) : plm_tpl_test(node->name);
-    if (node->func == NULL && p->soft == 0 && p->unknown.ptr == NULL) {
+    const bool known = node->func != NULL;
+    if ((!known || node->func->fn == NULL) && p->soft == 0 && p->unknown.ptr == NULL) {
         p->unknown = node->name;
         p->unknown_line = node->line;
-        p->unknown_what = filter ? "filter" : "test";
+        p->unknown_what = filter ? (known ? "unsupported filter" : "unknown filter")
+                                 : (known ? "unsupported test" : "unknown test");
     }
 }
 
@@ -417,7 +363,7 @@ bool plm_tload_filters(struct plm_tload *p, struct plm_tnode *input, bool start_
     while (start_inline || plm_tload_skip_op(p, "|")) {
         start_inline = false;
         struct plm_tnode *node = plm_tload_node(p, PLM_N_FILTER, plm_tload_tok(p)->line);
-        if (node == NULL || !parse_dotted(p, &node->name))
+        if (node == NULL || !plm_tload_expect_name(p, &node->name))
             return false;
         find_func(p, node, true);
         node->a = *ret;
@@ -434,7 +380,7 @@ static bool parse_test(struct plm_tload *p, struct plm_tnode **ret)
     plm_tload_next(p); // is
     bool negated = plm_tload_skip_name(p, "not");
     struct plm_tnode *node = plm_tload_node(p, PLM_N_TEST, line);
-    if (node == NULL || !parse_dotted(p, &node->name))
+    if (node == NULL || !plm_tload_expect_name(p, &node->name))
         return false;
     find_func(p, node, false);
     node->a = *ret;

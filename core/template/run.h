@@ -25,8 +25,10 @@ struct plm_tcall {
     struct plm_tval *ret;
 };
 
-// A function, filter, test or method. spec names its arguments: "old,new|count" needs two and
-// takes three, a leading '/' means by position only, "*" that the function looks at args itself.
+// A function, filter, test or method. spec lists its parameters: "name" takes any value, "name:s" a
+// string, "name:i" an integer, "name:t" what str() makes of a value; "=" behind it says that it may
+// be left out (UNSET, or the integer that follows, or 0). Before them "$": self is taken as a text;
+// "/": by position only; "*": the function looks at args itself. fn NULL: Python has it, we do not.
 struct plm_tfunc {
     const char *name;
     const char *spec;
@@ -42,6 +44,10 @@ const struct plm_tfunc *plm_tpl_method(const struct plm_tval *self, struct plm_s
 const struct plm_tfunc *plm_tpl_str_method(struct plm_slice name);
 const struct plm_tfunc *plm_tpl_find_func(const struct plm_tfunc *table, size_t n,
                                           struct plm_slice name);
+#define PLM_FIND_FUNC(table, name)                                                                 \
+    plm_tpl_find_func(table, sizeof(table) / sizeof((table)[0]), name)
+// Adds the named arguments of a call to an object.
+bool plm_tdict_add_named(struct plm_trun *r, struct plm_tdict *dict, const struct plm_targs *args);
 
 bool plm_tpl_invoke(struct plm_trun *r, const struct plm_tfunc *func, const struct plm_tval *self,
                     const struct plm_targs *args, struct plm_tval *ret);
@@ -88,6 +94,10 @@ bool plm_tpl_getslice(struct plm_trun *r, const struct plm_tval *obj,
                       const struct plm_tval bound[3], struct plm_tval *ret);
 bool plm_tpl_contains(struct plm_trun *r, const struct plm_tval *item, const struct plm_tval *in,
                       bool *ret);
+// Replaces v by what the keys of path (NULL: none) lead to in it; fallback (or NULL) stands in for
+// what is undefined on the way.
+bool plm_tpl_follow(struct plm_trun *r, const struct plm_tlist *path,
+                    const struct plm_tval *fallback, struct plm_tval *v);
 // PLM_T_UNSET when the loop has no such member.
 bool plm_tpl_loop_attr(struct plm_trun *r, struct plm_tloop *loop, struct plm_slice name,
                        struct plm_tval *ret);
@@ -115,6 +125,8 @@ bool plm_titer_next(struct plm_trun *r, struct plm_titer *it, struct plm_tval *r
 bool plm_tpl_iterable(const struct plm_tval *v);
 // Python's list(v). Never the list of v itself.
 bool plm_tpl_to_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tlist **ret);
+// The same to read only: of a list or tuple the list itself.
+bool plm_tpl_as_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tlist **ret);
 bool plm_tpl_len(const struct plm_tval *v, size_t *ret); // false: it has none
 
 // Statements (exec.c).
@@ -126,27 +138,20 @@ struct plm_tloop {
     struct plm_titer *iter;
     struct plm_tval over;
     int64_t index0;
-    uint32_t depth0;
     bool has_after;
     bool ended;
     struct plm_tval current;
     struct plm_tval before;
     struct plm_tval after;
-    struct plm_tval changed; // last arguments of loop.changed(), UNSET before the first
-    size_t length;           // SIZE_MAX: not known yet
+    size_t length; // SIZE_MAX: not known yet
 };
 
 enum plm_tflow plm_tpl_exec_list(struct plm_trun *r, struct plm_tnode *const *list, uint32_t n);
 bool plm_tpl_assign(struct plm_trun *r, const struct plm_tnode *target, const struct plm_tval *v);
-bool plm_tpl_loop_call(struct plm_trun *r, struct plm_tloop *loop, const struct plm_tval *over,
-                       struct plm_tval *ret);
-bool plm_tloop_peek(struct plm_trun *r, struct plm_tloop *loop); // fills after / ended
 struct plm_tscope *plm_tscope_new(struct plm_trun *r, struct plm_tscope *parent);
 bool plm_tscope_set(struct plm_trun *r, struct plm_tscope *scope, uint32_t sym, struct plm_tval v);
 
-// Texts (format.c, json.c, casing.c, strftime.c).
-bool plm_tpl_printf_format(struct plm_trun *r, struct plm_tstr *fmt, const struct plm_tval *arg,
-                           struct plm_tval *ret);
+// Texts (format.c, json.c, strftime.c).
 bool plm_tpl_brace_format(struct plm_trun *r, struct plm_tstr *fmt, const struct plm_targs *args,
                           struct plm_tval *ret);
 bool plm_tpl_tojson(struct plm_trun *r, struct plm_tcall *c);
@@ -156,37 +161,7 @@ bool plm_tpl_parse_json(struct plm_trun *r, const struct plm_tstr *text, struct 
                         struct plm_error *ret_why);
 bool plm_tpl_from_object(struct plm_trun *r, struct json_object *obj, uint32_t origin,
                          struct plm_tval *ret);
-enum plm_tcasing {
-    PLM_CASE_UPPER,
-    PLM_CASE_LOWER,
-    PLM_CASE_CAPITALIZE,
-    PLM_CASE_TITLE,
-    PLM_CASE_SWAP,
-    PLM_CASE_FOLD
-};
-bool plm_tpl_casing(struct plm_trun *r, struct plm_tstr *s, enum plm_tcasing how,
-                    struct plm_tval *ret);
 bool plm_tpl_strftime(struct plm_trun *r, struct plm_tstr *fmt, int64_t now_s,
                       struct plm_tval *ret);
-
-// Shared by filters and methods (text.c).
-bool plm_tpl_strip(struct plm_trun *r, struct plm_tstr *s, const struct plm_tval *chars, int sides,
-                   struct plm_tval *ret); // sides: 1 left, 2 right
-bool plm_tpl_replace(struct plm_trun *r, struct plm_tstr *s, struct plm_tstr *old,
-                     struct plm_tstr *new, int64_t count, struct plm_tval *ret);
-bool plm_tpl_splitlines(struct plm_trun *r, struct plm_tstr *s, bool keep_ends,
-                        struct plm_tlist **ret);
-bool plm_tpl_pad(struct plm_trun *r, struct plm_tstr *s, int64_t width, struct plm_tstr *fill,
-                 int how, struct plm_tval *ret); // how: '<' '>' '^'
-bool plm_tpl_join(struct plm_trun *r, struct plm_tstr *sep, const struct plm_tval *items,
-                  const struct plm_tlist *path, bool strict, struct plm_tval *ret);
-bool plm_tpl_split(struct plm_trun *r, struct plm_tstr *s, const struct plm_tval *sep, int64_t max,
-                   bool from_right, struct plm_tval *ret);
-// Offset of the last needle that ends at or before byte `to`, or SIZE_MAX.
-bool plm_tpl_rfind(struct plm_trun *r, const struct plm_tstr *s, const struct plm_tstr *needle,
-                   size_t to, size_t *ret);
-// An integer argument; fallback when it was not given or is none.
-bool plm_tpl_arg_int(struct plm_trun *r, const struct plm_tval *v, int64_t fallback, int64_t *ret);
-bool plm_tpl_arg_str(struct plm_trun *r, const struct plm_tval *v, struct plm_tstr **ret);
 
 #endif

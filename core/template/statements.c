@@ -140,8 +140,6 @@ static bool parse_if(struct plm_tload *p, struct plm_tnode *node)
     p->soft++;
     for (;;) {
         struct plm_tnodes body = {0};
-        node->kind = PLM_N_IF;
-        plm_tload_next(p);
         if (!plm_tload_tuple(p, false, false, NULL, &node->a))
             return false;
         plm_tload_skip_op(p, ":");
@@ -153,6 +151,7 @@ static bool parse_if(struct plm_tload *p, struct plm_tnode *node)
         node = node->b;
         if (node == NULL)
             return false;
+        plm_tload_next(p);
     }
     if (plm_tload_skip_name(p, "else")) {
         node->b = plm_tload_node(p, PLM_N_BODY, plm_tload_tok(p)->line);
@@ -169,8 +168,6 @@ static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
 {
     static const char *const ends[] = {"endfor", "else", NULL};
     struct plm_tnodes body = {0};
-    node->kind = PLM_N_FOR;
-    plm_tload_next(p);
     if (!plm_tload_target(p, false, "in", &node->a))
         return false;
     if (!plm_tload_skip_name(p, "in"))
@@ -181,7 +178,9 @@ static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
     p->soft = 0;
     if (plm_tload_skip_name(p, "if") && !plm_tload_expression(p, true, &node->c))
         return false;
-    node->flag = plm_tload_skip_name(p, "recursive");
+    if (plm_tload_is_name(p, "recursive"))
+        return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, node->line,
+                              "recursive loops are not supported");
     plm_tload_skip_op(p, ":");
     p->loops++;
     if (!expect_block_end(p) || !parse_until(p, ends, &body) || !set_body(node, &body))
@@ -209,10 +208,8 @@ static bool parse_block_filters(struct plm_tload *p, struct plm_tnode *node, boo
 
 static bool parse_set(struct plm_tload *p, struct plm_tnode *node)
 {
-    plm_tload_next(p);
     if (!plm_tload_target(p, true, NULL, &node->a))
         return false;
-    node->kind = PLM_N_SET;
     if (plm_tload_skip_op(p, "="))
         return plm_tload_tuple(p, true, false, NULL, &node->b);
     node->kind = PLM_N_SET_BLOCK;
@@ -223,199 +220,141 @@ static bool parse_set(struct plm_tload *p, struct plm_tnode *node)
     return parse_inner(p, "endset", node);
 }
 
+static struct plm_tparam *add_param(struct plm_tload *p, struct plm_tnode *node)
+{
+    if (node->n_params % 8 == 0) {
+        const size_t bytes = node->n_params * sizeof(*node->params);
+        node->params = plm_tarena_grow(&p->tmpl->arena, node->params, bytes,
+                                       bytes + 8 * sizeof(*node->params));
+        if (node->params == NULL) {
+            plm_tload_nomem(p);
+            return NULL;
+        }
+    }
+    node->params[node->n_params] = (struct plm_tparam){0};
+    return &node->params[node->n_params++];
+}
+
 static bool parse_signature(struct plm_tload *p, struct plm_tnode *node)
 {
-    struct plm_tparam params[64]; // more than any macro declares
-    uint32_t n = 0;
+    bool defaults = false;
     if (!plm_tload_expect_op(p, "("))
         return false;
     while (!plm_tload_is_op(p, ")")) {
-        if (n == 64)
-            return plm_tload_fail(p, PLM_ERR_LIMIT, node->line, "macro with over 64 parameters");
-        if (n > 0 && !plm_tload_expect_op(p, ","))
+        if (node->n_params > 0 && !plm_tload_expect_op(p, ","))
             return false;
-        params[n] = (struct plm_tparam){0};
-        if (!plm_tload_expect_name(p, &params[n].name) ||
-            !plm_tload_sym(p, params[n].name, &params[n].sym))
+        struct plm_tparam *param = add_param(p, node);
+        if (param == NULL || !plm_tload_expect_name(p, &param->name) ||
+            !plm_tload_sym(p, param->name, &param->sym))
             return false;
         if (plm_tload_skip_op(p, "=")) {
-            if (!plm_tload_expression(p, true, &params[n].value))
+            defaults = true;
+            if (!plm_tload_expression(p, true, &param->value))
                 return false;
-        } else if (n > 0 && params[n - 1].value != NULL) {
+        } else if (defaults) {
             return plm_tload_fail(p, PLM_ERR_FORMAT, node->line,
                                   "parameter without default after one with default");
         }
-        n++;
     }
     plm_tload_next(p);
-    node->params = plm_tload_alloc(p, n + 1, sizeof(*params));
-    if (node->params == NULL)
-        return false;
-    memcpy(node->params, params, n * sizeof(*params));
-    node->n_params = n;
     return true;
 }
 
-// Signature (unless it is left out) and body of a macro or caller. parsing of the call between
-// the two is the caller's, through `call`.
-static bool parse_macro_rest(struct plm_tload *p, struct plm_tnode *macro, bool signature,
-                             const char *end, struct plm_tnode **call)
+// The body of a macro, or of what a call block gives to a macro.
+static bool parse_macro_body(struct plm_tload *p, const char *end, struct plm_tnode *macro)
 {
-    if (p->n_outer == 64)
-        return plm_tload_fail(p, PLM_ERR_LIMIT, macro->line, "macros nested too deeply");
-    p->outer_uses[p->n_outer++] = p->uses;
-    p->uses = &macro->uses;
-    bool ok = !signature || parse_signature(p, macro);
-    if (ok && call != NULL) {
-        p->uses = p->outer_uses[p->n_outer - 1];
-        ok = plm_tload_expression(p, true, call);
-        p->uses = &macro->uses;
-    }
-    ok = ok && parse_function(p, end, macro);
-    p->uses = p->outer_uses[--p->n_outer];
+    p->macros++;
+    const bool ok = parse_function(p, end, macro);
+    p->macros--;
     return ok;
 }
 
 static bool parse_macro(struct plm_tload *p, struct plm_tnode *node)
 {
-    node->kind = PLM_N_MACRO;
-    plm_tload_next(p);
     return plm_tload_expect_name(p, &node->name) && plm_tload_sym(p, node->name, &node->sym) &&
-           parse_macro_rest(p, node, true, "endmacro", NULL);
+           parse_signature(p, node) && parse_macro_body(p, "endmacro", node);
 }
 
 static bool parse_call_block(struct plm_tload *p, struct plm_tnode *node)
 {
-    node->kind = PLM_N_CALL_BLOCK;
-    plm_tload_next(p);
     node->b = plm_tload_node(p, PLM_N_MACRO, node->line);
     if (node->b == NULL)
         return false;
     node->b->name = PLM_SLICE("caller");
-    if (!parse_macro_rest(p, node->b, plm_tload_is_op(p, "("), "endcall", &node->a))
+    if ((plm_tload_is_op(p, "(") && !parse_signature(p, node->b)) ||
+        !plm_tload_expression(p, true, &node->a))
         return false;
     if (node->a->kind != PLM_N_CALL)
         return plm_tload_fail(p, PLM_ERR_FORMAT, node->line, "'call' needs a call");
-    return true;
+    return parse_macro_body(p, "endcall", node->b);
 }
 
 static bool parse_filter_block(struct plm_tload *p, struct plm_tnode *node)
 {
-    node->kind = PLM_N_FILTER_BLOCK;
-    plm_tload_next(p);
     return parse_block_filters(p, node, true) && parse_inner(p, "endfilter", node);
 }
 
 static bool parse_with(struct plm_tload *p, struct plm_tnode *node)
 {
-    struct plm_tparam params[64];
-    uint32_t n = 0;
-    node->kind = PLM_N_WITH;
-    plm_tload_next(p);
     while (plm_tload_tok(p)->type != PLM_TOK_BLOCK_END) {
-        if (n == 64)
-            return plm_tload_fail(p, PLM_ERR_LIMIT, node->line, "'with' sets over 64 names");
-        params[n] = (struct plm_tparam){0};
-        if ((n > 0 && !plm_tload_expect_op(p, ",")) ||
-            !plm_tload_target(p, false, NULL, &params[n].target) || !plm_tload_expect_op(p, "=") ||
-            !plm_tload_expression(p, true, &params[n].value))
+        if (node->n_params > 0 && !plm_tload_expect_op(p, ","))
             return false;
-        n++;
+        struct plm_tparam *param = add_param(p, node);
+        if (param == NULL || !plm_tload_target(p, false, NULL, &param->target) ||
+            !plm_tload_expect_op(p, "=") || !plm_tload_expression(p, true, &param->value))
+            return false;
     }
-    node->params = plm_tload_alloc(p, n + 1, sizeof(*params));
-    if (node->params == NULL)
-        return false;
-    memcpy(node->params, params, n * sizeof(*params));
-    node->n_params = n;
     return parse_inner(p, "endwith", node);
 }
 
 static bool parse_flow(struct plm_tload *p, struct plm_tnode *node)
 {
-    bool is_break = plm_tload_is_name(p, "break");
-    node->kind = is_break ? PLM_N_BREAK : PLM_N_CONTINUE;
-    plm_tload_next(p);
-    if (p->loops == 0)
-        return plm_tload_fail(p, PLM_ERR_FORMAT, node->line, "'%s' outside of a loop",
-                              is_break ? "break" : "continue");
-    return true;
+    return p->loops > 0 || plm_tload_fail(p, PLM_ERR_FORMAT, node->line, "'%s' outside of a loop",
+                                          node->kind == PLM_N_BREAK ? "break" : "continue");
 }
 
 static bool parse_generation(struct plm_tload *p, struct plm_tnode *node)
 {
-    node->kind = PLM_N_BODY;
-    node->flag = true;
-    plm_tload_next(p);
     return parse_function(p, "endgeneration", node);
-}
-
-static bool parse_block(struct plm_tload *p, struct plm_tnode *node)
-{
-    node->kind = PLM_N_BODY;
-    node->flag = true;
-    plm_tload_next(p);
-    if (!plm_tload_expect_name(p, &node->name))
-        return false;
-    plm_tload_skip_name(p, "scoped");
-    if (!parse_function(p, "endblock", node))
-        return false;
-    if (plm_tload_tok(p)->type == PLM_TOK_NAME && plm_slice_eq(plm_tload_tok(p)->text, node->name))
-        plm_tload_next(p);
-    return true;
-}
-
-static bool parse_print(struct plm_tload *p, struct plm_tnode *node)
-{
-    struct plm_tnodes items = {0};
-    node->kind = PLM_N_OUTPUT;
-    plm_tload_next(p);
-    while (plm_tload_tok(p)->type != PLM_TOK_BLOCK_END) {
-        struct plm_tnode *item;
-        if ((items.n > 0 && !plm_tload_expect_op(p, ",")) ||
-            !plm_tload_expression(p, true, &item) || !plm_tload_push(p, &items, item))
-            return false;
-    }
-    return set_body(node, &items);
 }
 
 static bool parse_statement(struct plm_tload *p, struct plm_tnode **ret)
 {
     static const struct {
         const char *tag;
+        enum plm_tnode_kind kind;
         bool (*parse)(struct plm_tload *p, struct plm_tnode *node); // NULL: known, unsupported
     } tags[] = {
-        {"autoescape", NULL},
-        {"block", parse_block},
-        {"break", parse_flow},
-        {"call", parse_call_block},
-        {"continue", parse_flow},
-        {"extends", NULL},
-        {"filter", parse_filter_block},
-        {"for", parse_for},
-        {"from", NULL},
-        {"generation", parse_generation},
-        {"if", parse_if},
-        {"import", NULL},
-        {"include", NULL},
-        {"macro", parse_macro},
-        {"print", parse_print},
-        {"set", parse_set},
-        {"with", parse_with},
+        {"autoescape", 0, NULL},
+        {"block", 0, NULL},
+        {"break", PLM_N_BREAK, parse_flow},
+        {"call", PLM_N_CALL_BLOCK, parse_call_block},
+        {"continue", PLM_N_CONTINUE, parse_flow},
+        {"extends", 0, NULL},
+        {"filter", PLM_N_FILTER_BLOCK, parse_filter_block},
+        {"for", PLM_N_FOR, parse_for},
+        {"from", 0, NULL},
+        {"generation", PLM_N_BODY, parse_generation},
+        {"if", PLM_N_IF, parse_if},
+        {"import", 0, NULL},
+        {"include", 0, NULL},
+        {"macro", PLM_N_MACRO, parse_macro},
+        {"print", 0, NULL},
+        {"set", PLM_N_SET, parse_set},
+        {"with", PLM_N_WITH, parse_with},
     };
     const struct plm_ttoken *t = plm_tload_tok(p);
     if (t->type != PLM_TOK_NAME)
         return plm_tload_unexpected(p, "the name of a tag");
-    struct plm_tnode *node = plm_tload_node(p, PLM_N_BODY, t->line);
-    if (node == NULL || !plm_tload_enter(p))
-        return false;
-    *ret = node;
     for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++) {
         if (!plm_slice_eq_str(t->text, tags[i].tag))
             continue;
         if (tags[i].parse == NULL)
             return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, t->line, "tag '%s' is not supported",
                                   tags[i].tag);
-        if (!tags[i].parse(p, node))
+        *ret = plm_tload_node(p, tags[i].kind, t->line);
+        plm_tload_next(p);
+        if (*ret == NULL || !plm_tload_enter(p) || !tags[i].parse(p, *ret))
             return false;
         p->depth--;
         return true;
@@ -490,7 +429,7 @@ static bool parse_until(struct plm_tload *p, const char *const *ends, struct plm
 
 bool plm_tload_body(struct plm_tload *p)
 {
-    static const char *const fixed[PLM_SYM_FIXED] = {"loop", "caller", "varargs", "kwargs"};
+    static const char *const fixed[PLM_SYM_FIXED] = {"loop", "caller"};
     struct plm_tnodes body = {0};
     for (uint32_t i = 0; i < PLM_SYM_FIXED; i++) {
         uint32_t sym;
@@ -501,8 +440,7 @@ bool plm_tload_body(struct plm_tload *p)
     if (p->tmpl->body == NULL || !parse_until(p, NULL, &body))
         return false;
     if (p->unknown.ptr != NULL)
-        return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, p->unknown_line, "unknown %s '%.*s'",
-                              p->unknown_what, (int)(p->unknown.len < 60 ? p->unknown.len : 60),
-                              p->unknown.ptr);
+        return plm_tload_fail(p, PLM_ERR_UNSUPPORTED, p->unknown_line, "%s '%.*s'", p->unknown_what,
+                              (int)(p->unknown.len < 60 ? p->unknown.len : 60), p->unknown.ptr);
     return set_body(p->tmpl->body, &body);
 }

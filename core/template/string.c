@@ -420,3 +420,24 @@ size_t plm_tstr_find(const struct plm_tstr *s, struct plm_slice needle, size_t f
     const char *hit = memmem(begin + from, s->len - from, needle.ptr, needle.len);
     return hit == NULL ? SIZE_MAX : (size_t)(hit - begin);
 }
+
+bool plm_tstr_rfind(struct plm_trun *r, const struct plm_tstr *s, struct plm_slice needle,
+                    size_t to, size_t *ret)
+{
+    const char *p = plm_tstr_ptr(s);
+    size_t cost = 0;
+    *ret = SIZE_MAX;
+    for (size_t i = needle.len > to ? 0 : to - needle.len + 1; i-- > 0;) {
+        if (needle.len == 0 || memcmp(p + i, needle.ptr, needle.len) == 0) {
+            *ret = i;
+            break;
+        }
+        cost += needle.len;
+        if (cost > 65536) { // often enough for the limit, rarely enough for the speed
+            if (!plm_tpl_work(r, cost))
+                return false;
+            cost = 0;
+        }
+    }
+    return true;
+}

@@ -4,23 +4,12 @@
 
 #include <utf8proc.h>
 
-#include "core/template/filters.h"
-
-static bool m_casing(struct plm_trun *r, struct plm_tcall *c)
-{
-    return plm_tpl_casing(r, c->self.str, (enum plm_tcasing)c->func->aux, c->ret);
-}
-
-static bool m_strip(struct plm_trun *r, struct plm_tcall *c)
-{
-    return plm_tpl_strip(r, c->self.str, &c->a[0], c->func->aux, c->ret);
-}
+#include "core/template/text.h"
 
 static bool m_split(struct plm_trun *r, struct plm_tcall *c)
 {
-    int64_t max;
-    return plm_tpl_arg_int(r, &c->a[1], -1, &max) &&
-           plm_tpl_split(r, c->self.str, &c->a[0], max, c->func->aux == 1, c->ret);
+    return plm_tpl_split(r, c->self.str, c->a[0].kind == PLM_T_STR ? c->a[0].str : NULL, c->a[1].i,
+                         c->func->aux == 1, c->ret);
 }
 
 static bool m_splitlines(struct plm_trun *r, struct plm_tcall *c)
@@ -28,15 +17,6 @@ static bool m_splitlines(struct plm_trun *r, struct plm_tcall *c)
     struct plm_tlist *list;
     return plm_tpl_splitlines(r, c->self.str, plm_tval_truth(&c->a[0]), &list) &&
            plm_tlist_val(list, PLM_T_LIST, c->ret);
-}
-
-static bool m_replace(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *old, *new;
-    int64_t count;
-    return plm_tpl_arg_str(r, &c->a[0], &old) && plm_tpl_arg_str(r, &c->a[1], &new) &&
-           plm_tpl_arg_int(r, &c->a[2], -1, &count) &&
-           plm_tpl_replace(r, c->self.str, old, new, count, c->ret);
 }
 
 static bool m_join(struct plm_trun *r, struct plm_tcall *c)
@@ -49,355 +29,163 @@ static bool m_format(struct plm_trun *r, struct plm_tcall *c)
     return plm_tpl_brace_format(r, c->self.str, c->args, c->ret);
 }
 
-// The part of the string between the characters a[1] and a[2]: byte offsets, and the number of
-// characters before it. Returns false when start lies beyond the end.
-struct window {
-    size_t from;
-    size_t to;
-    size_t first_char;
-    bool valid;
-};
-
-static bool window_of(struct plm_trun *r, struct plm_tcall *c, struct window *ret)
+static bool has_affix(const struct plm_tstr *s, const struct plm_tstr *affix, bool at_end)
 {
-    int64_t n = (int64_t)plm_tstr_chars(c->self.str);
-    int64_t start, end;
-    if (!plm_tpl_arg_int(r, &c->a[1], 0, &start) || !plm_tpl_arg_int(r, &c->a[2], n, &end) ||
-        !plm_tpl_work(r, c->self.str->len))
-        return false;
-    start = start < 0 ? start + n : start;
-    end = end < 0 ? end + n : end;
-    start = start < 0 ? 0 : start;
-    end = end < 0 ? 0 : end > n ? n : end;
-    ret->valid = start <= n && start <= end;
-    if (!ret->valid)
-        return true;
-    ret->first_char = (size_t)start;
-    return plm_tstr_offset(r, c->self.str, (size_t)start, &ret->from) &&
-           plm_tstr_offset(r, c->self.str, (size_t)end, &ret->to);
+    const char *p = plm_tstr_ptr(s);
+    return affix->len == 0 ||
+           (affix->len <= s->len &&
+            memcmp(at_end ? p + s->len - affix->len : p, plm_tstr_ptr(affix), affix->len) == 0);
 }
 
-static bool affix_matches(const struct plm_tstr *s, const struct window *w,
-                          const struct plm_tstr *affix, bool at_end)
+// startswith, endswith: one text, or any of a tuple.
+static bool m_has_affix(struct plm_trun *r, struct plm_tcall *c)
 {
-    if (!w->valid || affix->len > w->to - w->from)
-        return false;
-    size_t at = at_end ? w->to - affix->len : w->from;
-    return affix->len == 0 || memcmp(plm_tstr_ptr(s) + at, plm_tstr_ptr(affix), affix->len) == 0;
-}
-
-static bool m_affix(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct window w;
-    struct plm_tstr *affix;
+    const bool tuple = c->a[0].kind == PLM_T_TUPLE;
+    const struct plm_tval *affixes = tuple ? c->a[0].list->v : &c->a[0];
+    const size_t n = tuple ? c->a[0].list->n : 1;
     bool found = false;
-    bool tuple = c->a[0].kind == PLM_T_TUPLE;
-    size_t n = tuple ? c->a[0].list->n : 1;
-    if (c->a[1].kind == PLM_T_UNSET && c->a[2].kind == PLM_T_UNSET)
-        w = (struct window){0, c->self.str->len, 0, true};
-    else if (!window_of(r, c, &w))
-        return false;
     for (size_t i = 0; !found && i < n; i++) {
-        if (!plm_tpl_arg_str(r, tuple ? &c->a[0].list->v[i] : &c->a[0], &affix) ||
-            !plm_tpl_work(r, affix->len))
+        if (affixes[i].kind == PLM_T_UNDEF)
+            return plm_tpl_fail_undef(r, &affixes[i]);
+        if (affixes[i].kind != PLM_T_STR)
+            return plm_tpl_fail(r, "%s() needs a string, not %s", c->func->name,
+                                plm_tval_type(&affixes[i]));
+        if (!plm_tpl_work(r, affixes[i].str->len))
             return false;
-        found = affix_matches(c->self.str, &w, affix, c->func->aux == 1);
+        found = has_affix(c->self.str, affixes[i].str, c->func->aux == 1);
     }
     *c->ret = plm_tval_bool(found);
     return true;
 }
 
-static size_t chars_between(const struct plm_tstr *s, size_t from, size_t to)
+static bool m_remove_affix(struct plm_trun *r, struct plm_tcall *c)
 {
-    const char *p = plm_tstr_ptr(s);
-    size_t n = 0;
-    for (; from < to; n++) {
-        uint32_t cp;
-        from += plm_tstr_next(p + from, p + s->len, &cp);
-    }
-    return n;
+    struct plm_tstr *s = c->self.str, *affix = c->a[0].str;
+    const bool at_end = c->func->aux == 1;
+    const size_t n = has_affix(s, affix, at_end) ? affix->len : 0;
+    return plm_tpl_work(r, affix->len) &&
+           plm_tstr_val(plm_tstr_sub(r, s, at_end ? 0 : n, s->len - n), c->ret);
 }
 
 enum { FIND_RIGHT = 1, FIND_MUST = 2 };
 
 static bool m_find(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct window w;
-    struct plm_tstr *needle;
+    struct plm_tstr *s = c->self.str;
+    const struct plm_slice needle = plm_tstr_slice(c->a[0].str);
     size_t hit = SIZE_MAX;
-    if (!plm_tpl_arg_str(r, &c->a[0], &needle) || !window_of(r, c, &w))
+    if (!plm_tpl_work(r, s->len))
         return false;
-    if (w.valid && (c->func->aux & FIND_RIGHT)) {
-        if (!plm_tpl_rfind(r, c->self.str, needle, w.to, &hit))
-            return false;
-    } else if (w.valid) {
-        hit = plm_tstr_find(c->self.str, plm_tstr_slice(needle), w.from);
-    }
-    bool found = hit != SIZE_MAX && hit >= w.from && hit + needle->len <= w.to;
-    if (!found && (c->func->aux & FIND_MUST))
+    if (!(c->func->aux & FIND_RIGHT))
+        hit = plm_tstr_find(s, needle, 0);
+    else if (!plm_tstr_rfind(r, s, needle, s->len, &hit))
+        return false;
+    if (hit == SIZE_MAX && (c->func->aux & FIND_MUST))
         return plm_tpl_fail(r, "%s(): not found", c->func->name);
-    *c->ret = plm_tval_int(found ? (int64_t)(w.first_char + chars_between(c->self.str, w.from, hit))
-                                 : -1);
-    return true;
+    struct plm_tstr *before = hit == SIZE_MAX ? NULL : plm_tstr_sub(r, s, 0, hit);
+    *c->ret = plm_tval_int(before == NULL ? -1 : (int64_t)plm_tstr_chars(before));
+    return hit == SIZE_MAX || before != NULL;
 }
 
 static bool m_count(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct window w;
-    struct plm_tstr *needle;
+    const struct plm_slice needle = plm_tstr_slice(c->a[0].str);
     int64_t n = 0;
-    if (!plm_tpl_arg_str(r, &c->a[0], &needle) || !window_of(r, c, &w))
+    if (!plm_tpl_work(r, c->self.str->len))
         return false;
-    if (w.valid && needle->len == 0) {
-        n = (int64_t)chars_between(c->self.str, w.from, w.to) + 1;
-    } else if (w.valid) {
-        for (size_t at = w.from;; n++) {
-            at = plm_tstr_find(c->self.str, plm_tstr_slice(needle), at);
-            if (at == SIZE_MAX || at + needle->len > w.to)
-                break;
-            at += needle->len;
-        }
+    if (needle.len == 0)
+        n = (int64_t)plm_tstr_chars(c->self.str) + 1;
+    for (size_t at = 0; needle.len > 0; n++) {
+        at = plm_tstr_find(c->self.str, needle, at);
+        if (at == SIZE_MAX)
+            break;
+        at += needle.len;
     }
     *c->ret = plm_tval_int(n);
     return true;
 }
 
-static bool m_partition(struct plm_trun *r, struct plm_tcall *c)
+enum { CP_ALPHA = 1, CP_DECIMAL = 2, CP_SUPER = 4, CP_NUMERIC = 8, CP_SPACE = 16, CP_ASCII = 32 };
+
+// The classes that a character is in.
+static int classes_of(uint32_t cp)
 {
-    struct plm_tstr *s = c->self.str;
-    struct plm_tstr *sep;
-    struct plm_tlist *list = plm_tlist_new(r, 3);
-    bool right = c->func->aux == 1;
-    size_t hit = SIZE_MAX;
-    if (list == NULL || !plm_tpl_arg_str(r, &c->a[0], &sep) || !plm_tpl_work(r, s->len))
-        return false;
-    if (sep->len == 0)
-        return plm_tpl_fail(r, "%s() by an empty string", c->func->name);
-    if (!right)
-        hit = plm_tstr_find(s, plm_tstr_slice(sep), 0);
-    else if (!plm_tpl_rfind(r, s, sep, s->len, &hit))
-        return false;
-    bool found = hit != SIZE_MAX;
-    size_t before = found ? hit : right ? 0 : s->len;
-    size_t mid = found ? sep->len : 0;
-    list->n = 3;
-    return plm_tstr_val(plm_tstr_sub(r, s, 0, before), &list->v[0]) &&
-           plm_tstr_val(plm_tstr_sub(r, s, before, mid), &list->v[1]) &&
-           plm_tstr_val(plm_tstr_sub(r, s, before + mid, s->len - before - mid), &list->v[2]) &&
-           plm_tlist_val(list, PLM_T_TUPLE, c->ret);
+    const utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t)cp);
+    const bool super = cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || cp == 0x2070 ||
+                       (cp >= 0x2074 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089);
+    const bool numeric = cat == UTF8PROC_CATEGORY_NL || cat == UTF8PROC_CATEGORY_NO;
+    return (cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_LO ? CP_ALPHA : 0) |
+           (cat == UTF8PROC_CATEGORY_ND ? CP_DECIMAL : 0) | (super ? CP_SUPER : 0) |
+           (numeric ? CP_NUMERIC : 0) | (plm_cp_is_space(cp) ? CP_SPACE : 0) |
+           (cp < 0x80 ? CP_ASCII : 0);
 }
 
-static bool m_remove_affix(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *s = c->self.str;
-    struct plm_tstr *affix;
-    bool at_end = c->func->aux == 1;
-    if (!plm_tpl_arg_str(r, &c->a[0], &affix) || !plm_tpl_work(r, affix->len))
-        return false;
-    struct window w = {0, s->len, 0, true};
-    size_t n = affix_matches(s, &w, affix, at_end) ? affix->len : 0;
-    return plm_tstr_val(plm_tstr_sub(r, s, at_end ? 0 : n, s->len - n), c->ret);
-}
-
-static bool m_pad(struct plm_trun *r, struct plm_tcall *c)
-{
-    int64_t width;
-    struct plm_tstr *fill = NULL;
-    if (!plm_tpl_arg_int(r, &c->a[0], 0, &width) ||
-        (c->a[1].kind != PLM_T_UNSET && !plm_tpl_arg_str(r, &c->a[1], &fill)))
-        return false;
-    if (fill != NULL && plm_tstr_chars(fill) != 1)
-        return plm_tpl_fail(r, "%s(): the fill must be one character", c->func->name);
-    return plm_tpl_pad(r, c->self.str, width, fill, c->func->aux, c->ret);
-}
-
-static bool m_zfill(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *s = c->self.str;
-    struct plm_tstr *zero = plm_tstr_copyz(r, "0", false);
-    int64_t width;
-    if (zero == NULL || !plm_tpl_arg_int(r, &c->a[0], 0, &width))
-        return false;
-    size_t sign =
-        s->len > 0 && strchr("+-", plm_tstr_ptr(s)[0]) != NULL && plm_tstr_ptr(s)[0] != '\0';
-    struct plm_tstr *head = plm_tstr_sub(r, s, 0, sign);
-    struct plm_tstr *rest = plm_tstr_sub(r, s, sign, s->len - sign);
-    struct plm_tval v;
-    return head != NULL && rest != NULL &&
-           plm_tpl_pad(r, rest, width - (int64_t)sign, zero, '>', &v) &&
-           plm_tstr_concat(r, head, v.str, c->ret);
-}
-
-static bool m_encode(struct plm_trun *r, struct plm_tcall *c)
-{
-    if (c->a[0].kind != PLM_T_UNSET) {
-        struct plm_tstr *name;
-        if (!plm_tpl_arg_str(r, &c->a[0], &name))
-            return false;
-        if (!plm_tstr_is(name, "utf-8") && !plm_tstr_is(name, "utf8") &&
-            !plm_tstr_is(name, "UTF-8"))
-            return plm_tpl_fail(r, "encode() knows UTF-8 only");
-    }
-    if (!plm_tstr_val(plm_tstr_sub(r, c->self.str, 0, c->self.str->len), c->ret))
-        return false;
-    c->ret->kind = PLM_T_BYTES;
-    return true;
-}
-
-enum {
-    CP_ALPHA,
-    CP_DIGIT,
-    CP_ALNUM,
-    CP_SPACE,
-    CP_ASCII,
-    CP_PRINTABLE,
-    CP_DECIMAL,
-    CP_NUMERIC,
-    CP_IDENTIFIER,
-};
-
-static bool cp_is(uint32_t cp, int what, bool first)
-{
-    utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t)cp);
-    bool alpha = cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_LO;
-    bool decimal = cat == UTF8PROC_CATEGORY_ND;
-    bool super = cp == 0xB2 || cp == 0xB3 || cp == 0xB9 || cp == 0x2070 ||
-                 (cp >= 0x2074 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089);
-    switch (what) {
-    case CP_ALPHA: return alpha;
-    case CP_DIGIT: return decimal || super;
-    case CP_DECIMAL: return decimal;
-    case CP_NUMERIC: return decimal || cat == UTF8PROC_CATEGORY_NL || cat == UTF8PROC_CATEGORY_NO;
-    case CP_ALNUM:
-        return alpha || decimal || cat == UTF8PROC_CATEGORY_NL || cat == UTF8PROC_CATEGORY_NO;
-    case CP_SPACE: return plm_cp_is_space(cp);
-    case CP_ASCII: return cp < 0x80;
-    case CP_IDENTIFIER: return alpha || cp == '_' || (decimal && !first);
-    default: return plm_cp_is_printable(cp);
-    }
-}
-
+// Whether each character is in one of the classes aux.
 static bool m_all(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct plm_tstr *s = c->self.str;
+    const struct plm_tstr *s = c->self.str;
     const char *p = plm_tstr_ptr(s);
-    int what = c->func->aux;
-    bool all = s->len > 0 || what == CP_ASCII || what == CP_PRINTABLE;
+    bool all = s->len > 0 || c->func->aux == CP_ASCII;
     for (size_t i = 0; all && i < s->len;) {
         uint32_t cp;
-        bool first = i == 0;
         i += plm_tstr_next(p + i, p + s->len, &cp);
-        all = cp_is(cp, what, first);
+        all = (classes_of(cp) & c->func->aux) != 0;
     }
     *c->ret = plm_tval_bool(all);
     return plm_tpl_work(r, s->len);
 }
 
-// islower, isupper, istitle.
-static bool m_is_case(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *s = c->self.str;
-    const char *p = plm_tstr_ptr(s);
-    bool any = false;
-    bool ok = true;
-    bool in_word = false;
-    for (size_t i = 0; ok && i < s->len;) {
-        uint32_t cp;
-        i += plm_tstr_next(p + i, p + s->len, &cp);
-        utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t)cp);
-        utf8proc_int32_t up = utf8proc_toupper((utf8proc_int32_t)cp);
-        utf8proc_int32_t low = utf8proc_tolower((utf8proc_int32_t)cp);
-        bool title = cat == UTF8PROC_CATEGORY_LT;
-        bool lower = cat == UTF8PROC_CATEGORY_LL || (!title && up != (utf8proc_int32_t)cp);
-        bool upper = cat == UTF8PROC_CATEGORY_LU || (!title && low != (utf8proc_int32_t)cp);
-        bool cased = lower || upper || title;
-        any |= cased;
-        if (c->func->aux == PLM_CASE_TITLE)
-            ok = !cased || (in_word ? lower : upper || title);
-        else if (cased)
-            ok = c->func->aux == PLM_CASE_LOWER ? lower : upper;
-        in_word = cased;
-    }
-    *c->ret = plm_tval_bool(ok && any);
-    return plm_tpl_work(r, s->len);
-}
-
-static bool m_expandtabs(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *s = c->self.str;
-    struct plm_tbuf *buf = plm_tbuf_new(r);
-    int64_t size;
-    int64_t column = 0;
-    if (buf == NULL || !plm_tpl_arg_int(r, &c->a[0], 8, &size))
-        return false;
-    for (size_t i = 0; i < s->len;) {
-        const char *p = plm_tstr_ptr(s);
-        uint32_t cp;
-        size_t n = plm_tstr_next(p + i, p + s->len, &cp);
-        if (cp != '\t') {
-            if (!plm_tbuf_add_part(r, buf, s, i, n))
-                return false;
-            column = cp == '\n' || cp == '\r' ? 0 : column + 1;
-        } else if (size > 0) {
-            int64_t stop = size - column % size;
-            column += stop;
-            for (int64_t k = 0; k < stop; k++)
-                if (!plm_tbuf_addz(r, buf, " ", plm_tstr_origin_at(s, i)))
-                    return false;
-        }
-        i += n;
-    }
-    return plm_tpl_step(r, buf->len / 16) && plm_tbuf_value(r, buf, c->ret);
-}
-
 static const struct plm_tfunc str_methods[] = {
-    {"capitalize", "", m_casing, PLM_CASE_CAPITALIZE},
-    {"casefold", "", m_casing, PLM_CASE_FOLD},
-    {"center", "/width|fill", m_pad, 0},
-    {"count", "/sub|start,end", m_count, 0},
-    {"encode", "|encoding,errors", m_encode, 0},
-    {"endswith", "/suffix|start,end", m_affix, 1},
-    {"expandtabs", "|tabsize", m_expandtabs, 0},
-    {"find", "/sub|start,end", m_find, 0},
+    {"capitalize", "", plm_text_casing, PLM_CASE_CAPITALIZE},
+    {"casefold", "", plm_text_casing, PLM_CASE_FOLD},
+    {"center", "/width:i,fill:s=", plm_text_pad, 0},
+    {"count", "/sub:s", m_count, 0},
+    {"encode", "*", NULL, 0},
+    {"endswith", "/suffix", m_has_affix, 1},
+    {"expandtabs", "*", NULL, 0},
+    {"find", "/sub:s", m_find, 0},
     {"format", "*", m_format, 0},
-    {"index", "/sub|start,end", m_find, FIND_MUST},
-    {"isalnum", "", m_all, CP_ALNUM},
+    {"format_map", "*", NULL, 0},
+    {"index", "/sub:s", m_find, FIND_MUST},
+    {"isalnum", "", m_all, CP_ALPHA | CP_DECIMAL | CP_NUMERIC},
     {"isalpha", "", m_all, CP_ALPHA},
     {"isascii", "", m_all, CP_ASCII},
     {"isdecimal", "", m_all, CP_DECIMAL},
-    {"isdigit", "", m_all, CP_DIGIT},
-    {"isidentifier", "", m_all, CP_IDENTIFIER},
-    {"islower", "", m_is_case, PLM_CASE_LOWER},
-    {"isnumeric", "", m_all, CP_NUMERIC},
-    {"isprintable", "", m_all, CP_PRINTABLE},
+    {"isdigit", "", m_all, CP_DECIMAL | CP_SUPER},
+    {"isidentifier", "", NULL, 0},
+    {"islower", "*", NULL, 0},
+    {"isnumeric", "", m_all, CP_DECIMAL | CP_NUMERIC},
+    {"isprintable", "", NULL, 0},
     {"isspace", "", m_all, CP_SPACE},
-    {"istitle", "", m_is_case, PLM_CASE_TITLE},
-    {"isupper", "", m_is_case, PLM_CASE_UPPER},
+    {"istitle", "", NULL, 0},
+    {"isupper", "*", NULL, 0},
     {"join", "/iterable", m_join, 0},
-    {"ljust", "/width|fill", m_pad, '<'},
-    {"lower", "", m_casing, PLM_CASE_LOWER},
-    {"lstrip", "/|chars", m_strip, 1},
-    {"partition", "/sep", m_partition, 0},
-    {"removeprefix", "/prefix", m_remove_affix, 0},
-    {"removesuffix", "/suffix", m_remove_affix, 1},
-    {"replace", "/old,new|count", m_replace, 0},
-    {"rfind", "/sub|start,end", m_find, FIND_RIGHT},
-    {"rindex", "/sub|start,end", m_find, FIND_RIGHT | FIND_MUST},
-    {"rjust", "/width|fill", m_pad, '>'},
-    {"rpartition", "/sep", m_partition, 1},
-    {"rsplit", "|sep,maxsplit", m_split, 1},
-    {"rstrip", "/|chars", m_strip, 2},
-    {"split", "|sep,maxsplit", m_split, 0},
-    {"splitlines", "|keepends", m_splitlines, 0},
-    {"startswith", "/prefix|start,end", m_affix, 0},
-    {"strip", "/|chars", m_strip, 3},
-    {"swapcase", "", m_casing, PLM_CASE_SWAP},
-    {"title", "", m_casing, PLM_CASE_TITLE},
-    {"upper", "", m_casing, PLM_CASE_UPPER},
-    {"zfill", "/width", m_zfill, 0},
+    {"ljust", "/width:i,fill:s=", plm_text_pad, '<'},
+    {"lower", "", plm_text_casing, PLM_CASE_LOWER},
+    {"lstrip", "/chars:s=", plm_text_strip, 1},
+    {"maketrans", "*", NULL, 0},
+    {"partition", "*", NULL, 0},
+    {"removeprefix", "/prefix:s", m_remove_affix, 0},
+    {"removesuffix", "/suffix:s", m_remove_affix, 1},
+    {"replace", "/old:s,new:s,count:i=-1", plm_text_replace, 0},
+    {"rfind", "/sub:s", m_find, FIND_RIGHT},
+    {"rindex", "/sub:s", m_find, FIND_RIGHT | FIND_MUST},
+    {"rjust", "/width:i,fill:s=", plm_text_pad, '>'},
+    {"rpartition", "*", NULL, 0},
+    {"rsplit", "sep:s=,maxsplit:i=-1", m_split, 1},
+    {"rstrip", "/chars:s=", plm_text_strip, 2},
+    {"split", "sep:s=,maxsplit:i=-1", m_split, 0},
+    {"splitlines", "keepends=", m_splitlines, 0},
+    {"startswith", "/prefix", m_has_affix, 0},
+    {"strip", "/chars:s=", plm_text_strip, 3},
+    {"swapcase", "", plm_text_casing, PLM_CASE_SWAP},
+    {"title", "", plm_text_casing, PLM_CASE_TITLE},
+    {"translate", "*", NULL, 0},
+    {"upper", "", plm_text_casing, PLM_CASE_UPPER},
+    {"zfill", "*", NULL, 0},
 };
 
 const struct plm_tfunc *plm_tpl_str_method(struct plm_slice name)
 {
-    return plm_tpl_find_func(str_methods, sizeof(str_methods) / sizeof(str_methods[0]), name);
+    return PLM_FIND_FUNC(str_methods, name);
 }

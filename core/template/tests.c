@@ -3,64 +3,28 @@
 #include "core/template/run.h"
 
 enum {
-    IS_DEFINED,
-    IS_UNDEFINED,
-    IS_NONE,
-    IS_BOOLEAN,
-    IS_TRUE,
-    IS_FALSE,
-    IS_INTEGER,
-    IS_FLOAT,
-    IS_NUMBER,
-    IS_STRING,
-    IS_MAPPING,
-    IS_SEQUENCE,
-    IS_ITERABLE,
-    IS_CALLABLE,
-    IS_ESCAPED,
+    INTEGERS = 1 << PLM_T_INT | 1 << PLM_T_UINT,
+    NUMBERS = INTEGERS | 1 << PLM_T_FLOAT | 1 << PLM_T_BOOL,
+    SEQUENCES = 1 << PLM_T_STR | 1 << PLM_T_LIST | 1 << PLM_T_TUPLE | 1 << PLM_T_DICT |
+                1 << PLM_T_RANGE | 1 << PLM_T_UNDEF,
+    ITERABLES = SEQUENCES | 1 << PLM_T_VIEW | 1 << PLM_T_ITER | 1 << PLM_T_LOOP,
+    // Jinja's undefined has a call, which fails.
+    CALLABLES =
+        1 << PLM_T_FUNC | 1 << PLM_T_METHOD | 1 << PLM_T_MACRO | 1 << PLM_T_LOOP | 1 << PLM_T_UNDEF,
 };
 
-static bool is_callable(const struct plm_tval *v)
-{
-    switch (v->kind) {
-    case PLM_T_UNDEF: // Jinja's undefined has a call, which fails
-    case PLM_T_FUNC:
-    case PLM_T_METHOD:
-    case PLM_T_MACRO:
-    case PLM_T_LOOP:
-    case PLM_T_JOINER: return true;
-    default: return false;
-    }
-}
-
-static bool kind_is(const struct plm_tval *v, int what)
-{
-    enum plm_tkind k = v->kind;
-    switch (what) {
-    case IS_DEFINED: return k != PLM_T_UNDEF;
-    case IS_UNDEFINED: return k == PLM_T_UNDEF;
-    case IS_NONE: return k == PLM_T_NONE;
-    case IS_BOOLEAN: return k == PLM_T_BOOL;
-    case IS_TRUE: return k == PLM_T_BOOL && v->b;
-    case IS_FALSE: return k == PLM_T_BOOL && !v->b;
-    case IS_INTEGER: return k == PLM_T_INT || k == PLM_T_BIG;
-    case IS_FLOAT: return k == PLM_T_FLOAT;
-    case IS_NUMBER: return plm_tval_is_number(v);
-    case IS_STRING: return k == PLM_T_STR;
-    case IS_MAPPING: return k == PLM_T_DICT;
-    case IS_SEQUENCE:
-        return k == PLM_T_STR || k == PLM_T_BYTES || k == PLM_T_LIST || k == PLM_T_TUPLE ||
-               k == PLM_T_DICT || k == PLM_T_RANGE || k == PLM_T_UNDEF;
-    case IS_ITERABLE: return plm_tpl_iterable(v) || k == PLM_T_LOOP || k == PLM_T_BYTES;
-    case IS_CALLABLE: return is_callable(v);
-    default: return k == PLM_T_STR && v->str->markup;
-    }
-}
-
+// Whether the value is of one of the kinds in the mask aux.
 static bool t_kind(struct plm_trun *r, struct plm_tcall *c)
 {
     (void)r;
-    *c->ret = plm_tval_bool(kind_is(&c->self, c->func->aux));
+    *c->ret = plm_tval_bool(c->func->aux >> c->self.kind & 1);
+    return true;
+}
+
+static bool t_bool(struct plm_trun *r, struct plm_tcall *c)
+{
+    (void)r;
+    *c->ret = plm_tval_bool(c->self.kind == PLM_T_BOOL && c->self.b == (c->func->aux == 1));
     return true;
 }
 
@@ -87,18 +51,6 @@ static bool t_divisible(struct plm_trun *r, struct plm_tcall *c)
     return true;
 }
 
-static bool t_case(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *s;
-    struct plm_tval v;
-    const struct plm_tfunc *method =
-        plm_tpl_str_method(c->func->aux == 0 ? PLM_SLICE("islower") : PLM_SLICE("isupper"));
-    struct plm_targs none = {0};
-    if (!plm_tval_str(r, &c->self, &s) || !plm_tstr_val(s, &v))
-        return false;
-    return plm_tpl_invoke(r, method, &v, &none, c->ret);
-}
-
 static bool t_sameas(struct plm_trun *r, struct plm_tcall *c)
 {
     (void)r;
@@ -116,16 +68,6 @@ static bool t_sameas(struct plm_trun *r, struct plm_tcall *c)
     return true;
 }
 
-static bool t_known(struct plm_trun *r, struct plm_tcall *c)
-{
-    struct plm_tstr *name;
-    if (!plm_tpl_arg_str(r, &c->self, &name))
-        return false;
-    *c->ret = plm_tval_bool((c->func->aux == 0 ? plm_tpl_filter(plm_tstr_slice(name))
-                                               : plm_tpl_test(plm_tstr_slice(name))) != NULL);
-    return true;
-}
-
 static const struct plm_tfunc tests[] = {
     {"!=", "other", t_compare, PLM_CMP_NE},
     {"<", "other", t_compare, PLM_CMP_LT},
@@ -133,42 +75,42 @@ static const struct plm_tfunc tests[] = {
     {"==", "other", t_compare, PLM_CMP_EQ},
     {">", "other", t_compare, PLM_CMP_GT},
     {">=", "other", t_compare, PLM_CMP_GE},
-    {"boolean", "", t_kind, IS_BOOLEAN},
-    {"callable", "", t_kind, IS_CALLABLE},
-    {"defined", "", t_kind, IS_DEFINED},
+    {"boolean", "", t_kind, 1 << PLM_T_BOOL},
+    {"callable", "", t_kind, CALLABLES},
+    {"defined", "", t_kind, ~(1 << PLM_T_UNDEF)},
     {"divisibleby", "num", t_divisible, 0},
     {"eq", "other", t_compare, PLM_CMP_EQ},
     {"equalto", "other", t_compare, PLM_CMP_EQ},
-    {"escaped", "", t_kind, IS_ESCAPED},
+    {"escaped", "*", NULL, 0},
     {"even", "", t_divisible, 2},
-    {"false", "", t_kind, IS_FALSE},
-    {"filter", "", t_known, 0},
-    {"float", "", t_kind, IS_FLOAT},
+    {"false", "", t_bool, 0},
+    {"filter", "*", NULL, 0},
+    {"float", "", t_kind, 1 << PLM_T_FLOAT},
     {"ge", "other", t_compare, PLM_CMP_GE},
     {"greaterthan", "other", t_compare, PLM_CMP_GT},
     {"gt", "other", t_compare, PLM_CMP_GT},
     {"in", "seq", t_compare, PLM_CMP_IN},
-    {"integer", "", t_kind, IS_INTEGER},
-    {"iterable", "", t_kind, IS_ITERABLE},
+    {"integer", "", t_kind, INTEGERS},
+    {"iterable", "", t_kind, ITERABLES},
     {"le", "other", t_compare, PLM_CMP_LE},
     {"lessthan", "other", t_compare, PLM_CMP_LT},
-    {"lower", "", t_case, 0},
+    {"lower", "*", NULL, 0},
     {"lt", "other", t_compare, PLM_CMP_LT},
-    {"mapping", "", t_kind, IS_MAPPING},
+    {"mapping", "", t_kind, 1 << PLM_T_DICT},
     {"ne", "other", t_compare, PLM_CMP_NE},
-    {"none", "", t_kind, IS_NONE},
-    {"number", "", t_kind, IS_NUMBER},
+    {"none", "", t_kind, 1 << PLM_T_NONE},
+    {"number", "", t_kind, NUMBERS},
     {"odd", "", t_divisible, 1},
     {"sameas", "other", t_sameas, 0},
-    {"sequence", "", t_kind, IS_SEQUENCE},
-    {"string", "", t_kind, IS_STRING},
-    {"test", "", t_known, 1},
-    {"true", "", t_kind, IS_TRUE},
-    {"undefined", "", t_kind, IS_UNDEFINED},
-    {"upper", "", t_case, 1},
+    {"sequence", "", t_kind, SEQUENCES},
+    {"string", "", t_kind, 1 << PLM_T_STR},
+    {"test", "*", NULL, 0},
+    {"true", "", t_bool, 1},
+    {"undefined", "", t_kind, 1 << PLM_T_UNDEF},
+    {"upper", "*", NULL, 0},
 };
 
 const struct plm_tfunc *plm_tpl_test(struct plm_slice name)
 {
-    return plm_tpl_find_func(tests, sizeof(tests) / sizeof(tests[0]), name);
+    return PLM_FIND_FUNC(tests, name);
 }

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text operations that filters and methods share.
+// Operations on text that filters and methods share.
+#include "core/template/text.h"
+
 #include <string.h>
 
-#include "core/template/run.h"
+bool plm_text_casing(struct plm_trun *r, struct plm_tcall *c)
+{
+    return plm_tpl_casing(r, c->self.str, (enum plm_tcasing)c->func->aux, c->ret);
+}
 
+// Whether a character is in a set; in white space where set is NULL.
 static bool in_set(uint32_t cp, const struct plm_tstr *set)
 {
     if (set == NULL)
@@ -19,41 +25,33 @@ static bool in_set(uint32_t cp, const struct plm_tstr *set)
     return false;
 }
 
-bool plm_tpl_strip(struct plm_trun *r, struct plm_tstr *s, const struct plm_tval *chars, int sides,
-                   struct plm_tval *ret)
+bool plm_text_strip(struct plm_trun *r, struct plm_tcall *c)
 {
-    struct plm_tstr *set = NULL;
-    if (chars->kind != PLM_T_UNSET && chars->kind != PLM_T_NONE && !plm_tpl_arg_str(r, chars, &set))
-        return false;
+    const struct plm_tstr *set = c->a[0].kind == PLM_T_STR ? c->a[0].str : NULL;
+    struct plm_tstr *s = c->self.str;
     const char *begin = plm_tstr_ptr(s);
     const char *from = begin;
     const char *to = begin + s->len;
-    uint32_t cp;
-    while ((sides & 1) && from < to) {
-        size_t n = plm_tstr_next(from, to, &cp);
-        if (set != NULL && !plm_tpl_work(r, set->len))
-            return false;
-        if (!in_set(cp, set))
-            break;
-        from += n;
+    for (int side = 1; side <= 2; side++) {
+        while ((c->func->aux & side) && from < to) {
+            uint32_t cp;
+            size_t n = side == 1 ? plm_tstr_next(from, to, &cp) : plm_tstr_prev(from, to, &cp);
+            if (set != NULL && !plm_tpl_work(r, set->len))
+                return false;
+            if (!in_set(cp, set))
+                break;
+            from += side == 1 ? n : 0;
+            to -= side == 2 ? n : 0;
+        }
     }
-    while ((sides & 2) && to > from) {
-        size_t n = plm_tstr_prev(from, to, &cp);
-        if (set != NULL && !plm_tpl_work(r, set->len))
-            return false;
-        if (!in_set(cp, set))
-            break;
-        to -= n;
-    }
-    size_t taken = s->len - (size_t)(to - from);
-    return plm_tpl_work(r, taken) &&
-           plm_tstr_val(plm_tstr_sub(r, s, (size_t)(from - begin), (size_t)(to - from)), ret);
+    return plm_tpl_work(r, s->len - (size_t)(to - from)) &&
+           plm_tstr_val(plm_tstr_sub(r, s, (size_t)(from - begin), (size_t)(to - from)), c->ret);
 }
 
-bool plm_tpl_replace(struct plm_trun *r, struct plm_tstr *s, struct plm_tstr *old,
-                     struct plm_tstr *new, int64_t count, struct plm_tval *ret)
+bool plm_text_replace(struct plm_trun *r, struct plm_tcall *c)
 {
-    uint64_t left = count < 0 ? UINT64_MAX : (uint64_t)count;
+    struct plm_tstr *s = c->self.str, *old = c->a[0].str, *new = c->a[1].str;
+    uint64_t left = c->a[2].i < 0 ? UINT64_MAX : (uint64_t)c->a[2].i;
     struct plm_tbuf *buf = plm_tbuf_new(r);
     size_t from = 0; // up to here everything is in buf
     size_t at = 0;   // the search goes on from here
@@ -76,11 +74,46 @@ bool plm_tpl_replace(struct plm_trun *r, struct plm_tstr *s, struct plm_tstr *ol
         const char *p = plm_tstr_ptr(s);
         at += plm_tstr_next(p + from, p + s->len, &cp);
     }
-    if (from == 0 && buf->len == 0)
-        return plm_tstr_val(plm_tstr_sub(r, s, 0, s->len), ret);
-    return plm_tbuf_add_part(r, buf, s, from, s->len - from) && plm_tbuf_value(r, buf, ret);
+    return plm_tbuf_add_part(r, buf, s, from, s->len - from) && plm_tbuf_value(r, buf, c->ret);
 }
 
+bool plm_tpl_pad(struct plm_trun *r, struct plm_tstr *s, int64_t width, struct plm_tstr *fill,
+                 int how, struct plm_tval *ret)
+{
+    int64_t n = (int64_t)plm_tstr_chars(s);
+    if (width <= n)
+        return plm_tstr_val(plm_tstr_sub(r, s, 0, s->len), ret);
+    if ((uint64_t)(width - n) > r->limits.output_bytes)
+        return plm_tpl_fail_limit(r, "output bytes");
+    int64_t pad = width - n;
+    // str.center() puts the odd one to the left when the width is odd; format() to the right.
+    int64_t left = how == '>'   ? pad
+                   : how == '<' ? 0
+                   : how == '^' ? pad / 2
+                                : pad / 2 + (pad & width & 1);
+    struct plm_tbuf *buf = plm_tbuf_new(r);
+    if (buf == NULL)
+        return false;
+    for (int64_t i = 0; i <= pad; i++) {
+        if (i == left && !plm_tbuf_add_str(r, buf, s))
+            return false;
+        bool ok = i == pad || (fill == NULL ? plm_tbuf_addz(r, buf, " ", PLM_BY_TEMPLATE)
+                                            : plm_tbuf_add_str(r, buf, fill));
+        if (!ok)
+            return false;
+    }
+    return plm_tpl_step(r, (uint64_t)pad / 8) && plm_tbuf_value(r, buf, ret);
+}
+
+bool plm_text_pad(struct plm_trun *r, struct plm_tcall *c)
+{
+    struct plm_tstr *fill = c->a[1].kind == PLM_T_STR ? c->a[1].str : NULL;
+    if (fill != NULL && plm_tstr_chars(fill) != 1)
+        return plm_tpl_fail(r, "%s(): the fill must be one character", c->func->name);
+    return plm_tpl_pad(r, c->self.str, c->a[0].i, fill, c->func->aux, c->ret);
+}
+
+// Adds the bytes [from, to) of a string to a list.
 static bool add_sub(struct plm_trun *r, struct plm_tlist *list, const struct plm_tstr *s,
                     size_t from, size_t to)
 {
@@ -119,34 +152,6 @@ bool plm_tpl_splitlines(struct plm_trun *r, struct plm_tstr *s, bool keep_ends,
     return true;
 }
 
-bool plm_tpl_pad(struct plm_trun *r, struct plm_tstr *s, int64_t width, struct plm_tstr *fill,
-                 int how, struct plm_tval *ret)
-{
-    int64_t n = (int64_t)plm_tstr_chars(s);
-    if (width <= n)
-        return plm_tstr_val(plm_tstr_sub(r, s, 0, s->len), ret);
-    if ((uint64_t)(width - n) > r->limits.output_bytes)
-        return plm_tpl_fail_limit(r, "output bytes");
-    int64_t pad = width - n;
-    // str.center() puts the odd one to the left when the width is odd; format() to the right.
-    int64_t left = how == '>'   ? pad
-                   : how == '<' ? 0
-                   : how == '^' ? pad / 2
-                                : pad / 2 + (pad & width & 1);
-    struct plm_tbuf *buf = plm_tbuf_new(r);
-    if (buf == NULL)
-        return false;
-    for (int64_t i = 0; i <= pad; i++) {
-        if (i == left && !plm_tbuf_add_str(r, buf, s))
-            return false;
-        bool ok = i == pad || (fill == NULL ? plm_tbuf_addz(r, buf, " ", false)
-                                            : plm_tbuf_add_str(r, buf, fill));
-        if (!ok)
-            return false;
-    }
-    return plm_tpl_step(r, (uint64_t)pad / 8) && plm_tbuf_value(r, buf, ret);
-}
-
 bool plm_tpl_join(struct plm_trun *r, struct plm_tstr *sep, const struct plm_tval *items,
                   const struct plm_tlist *path, bool strict, struct plm_tval *ret)
 {
@@ -161,9 +166,8 @@ bool plm_tpl_join(struct plm_trun *r, struct plm_tstr *sep, const struct plm_tva
             return false;
         if (done)
             break;
-        for (size_t i = 0; path != NULL && i < path->n; i++)
-            if (!plm_tpl_getitem(r, &v, &path->v[i], &v))
-                return false;
+        if (!plm_tpl_follow(r, path, NULL, &v))
+            return false;
         if (strict && v.kind != PLM_T_STR)
             return plm_tpl_fail(r, "join() needs strings, not %s", plm_tval_type(&v));
         if ((!first && !plm_tbuf_add_str(r, buf, sep)) || !plm_tval_print(r, buf, &v))
@@ -172,53 +176,15 @@ bool plm_tpl_join(struct plm_trun *r, struct plm_tstr *sep, const struct plm_tva
     return plm_tbuf_value(r, buf, ret);
 }
 
-// Offset of the last needle that ends at or before `to`; SIZE_MAX when there is none.
-static bool find_last(struct plm_trun *r, const struct plm_tstr *s, struct plm_slice needle,
-                      size_t to, size_t *ret)
-{
-    const char *p = plm_tstr_ptr(s);
-    size_t cost = 0;
-    *ret = SIZE_MAX;
-    for (size_t i = needle.len > to ? 0 : to - needle.len + 1; i-- > 0;) {
-        if (needle.len == 0 || memcmp(p + i, needle.ptr, needle.len) == 0) {
-            *ret = i;
-            break;
-        }
-        cost += needle.len;
-        if (cost > 65536) { // often enough for the limit, rarely enough for the speed
-            if (!plm_tpl_work(r, cost))
-                return false;
-            cost = 0;
-        }
-    }
-    return true;
-}
-
-bool plm_tpl_rfind(struct plm_trun *r, const struct plm_tstr *s, const struct plm_tstr *needle,
-                   size_t to, size_t *ret)
-{
-    return find_last(r, s, plm_tstr_slice(needle), to, ret);
-}
-
-static void reverse(struct plm_tlist *list)
-{
-    for (size_t i = 0; i < list->n / 2; i++) {
-        struct plm_tval v = list->v[i];
-        list->v[i] = list->v[list->n - 1 - i];
-        list->v[list->n - 1 - i] = v;
-    }
-}
-
 static bool split_at(struct plm_trun *r, struct plm_tstr *s, struct plm_slice sep, uint64_t max,
                      bool from_right, struct plm_tlist *list)
 {
     size_t from = 0;
     size_t to = s->len;
     for (; max > 0; max--) {
-        size_t hit = SIZE_MAX;
-        if (!from_right)
-            hit = plm_tstr_find(s, sep, from);
-        else if (!find_last(r, s, sep, to, &hit))
+        size_t hit;
+        if (from_right ? !plm_tstr_rfind(r, s, sep, to, &hit)
+                       : (hit = plm_tstr_find(s, sep, from), false))
             return false;
         if (hit == SIZE_MAX)
             break;
@@ -229,9 +195,14 @@ static bool split_at(struct plm_trun *r, struct plm_tstr *s, struct plm_slice se
         else
             from = hit + sep.len;
     }
-    return add_sub(r, list, s, from, to);
+    if (!add_sub(r, list, s, from, to))
+        return false;
+    if (from_right)
+        plm_tlist_reverse(list);
+    return true;
 }
 
+// Where the run of white space, or of other characters, at `at` ends.
 static size_t skip_class(const struct plm_tstr *s, size_t at, bool space)
 {
     const char *p = plm_tstr_ptr(s);
@@ -245,66 +216,31 @@ static size_t skip_class(const struct plm_tstr *s, size_t at, bool space)
     return at;
 }
 
-static size_t skip_back(const struct plm_tstr *s, size_t at, bool space)
-{
-    const char *p = plm_tstr_ptr(s);
-    while (at > 0) {
-        uint32_t cp;
-        size_t n = plm_tstr_prev(p, p + at, &cp);
-        if (plm_cp_is_space(cp) != space)
-            break;
-        at -= n;
-    }
-    return at;
-}
-
-static bool split_space(struct plm_trun *r, struct plm_tstr *s, uint64_t max, bool from_right,
+static bool split_space(struct plm_trun *r, struct plm_tstr *s, uint64_t max,
                         struct plm_tlist *list)
 {
-    size_t from = skip_class(s, 0, true);
-    size_t to = from_right ? skip_back(s, s->len, true) : s->len;
-    if (from_right)
-        from = 0;
-    while (from < to) {
-        bool last = max == 0;
-        size_t cut;
-        if (from_right) {
-            cut = last ? 0 : skip_back(s, to, false);
-            if (!add_sub(r, list, s, cut, to))
-                return false;
-            to = last ? 0 : skip_back(s, cut, true);
-        } else {
-            cut = last ? skip_back(s, s->len, true) : skip_class(s, from, false);
-            if (!add_sub(r, list, s, from, last ? s->len : cut))
-                return false;
-            from = last ? to : skip_class(s, cut, true);
-        }
-        max--;
+    for (size_t at = skip_class(s, 0, true); at < s->len; max--) {
+        size_t end = max == 0 ? s->len : skip_class(s, at, false);
+        if (!add_sub(r, list, s, at, end))
+            return false;
+        at = skip_class(s, end, true);
     }
     return true;
 }
 
-bool plm_tpl_split(struct plm_trun *r, struct plm_tstr *s, const struct plm_tval *sep, int64_t max,
+bool plm_tpl_split(struct plm_trun *r, struct plm_tstr *s, const struct plm_tstr *sep, int64_t max,
                    bool from_right, struct plm_tval *ret)
 {
     struct plm_tlist *list = plm_tlist_new(r, 0);
     uint64_t n = max < 0 ? UINT64_MAX : (uint64_t)max;
-    struct plm_tstr *by;
     if (list == NULL || !plm_tpl_work(r, s->len))
         return false;
     list->user = plm_tstr_any_user(s);
-    if (sep->kind == PLM_T_UNSET || sep->kind == PLM_T_NONE) {
-        if (!split_space(r, s, n, from_right, list))
-            return false;
-    } else {
-        if (!plm_tpl_arg_str(r, sep, &by))
-            return false;
-        if (by->len == 0)
-            return plm_tpl_fail(r, "split() by an empty string");
-        if (!split_at(r, s, plm_tstr_slice(by), n, from_right, list))
-            return false;
-    }
-    if (from_right)
-        reverse(list);
-    return plm_tlist_val(list, PLM_T_LIST, ret);
+    if (sep == NULL && from_right && max >= 0)
+        return plm_tpl_fail(r, "rsplit() at white space with a maximum is not supported");
+    if (sep != NULL && sep->len == 0)
+        return plm_tpl_fail(r, "split() by an empty string");
+    return (sep == NULL ? split_space(r, s, n, list)
+                        : split_at(r, s, plm_tstr_slice(sep), n, from_right, list)) &&
+           plm_tlist_val(list, PLM_T_LIST, ret);
 }

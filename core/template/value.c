@@ -19,14 +19,13 @@ enum {
 const char *plm_tval_type(const struct plm_tval *v)
 {
     static const char *const names[] = {
-        [PLM_T_UNSET] = "nothing",   [PLM_T_UNDEF] = "undefined", [PLM_T_NONE] = "none",
-        [PLM_T_BOOL] = "bool",       [PLM_T_INT] = "int",         [PLM_T_BIG] = "int",
-        [PLM_T_FLOAT] = "float",     [PLM_T_STR] = "string",      [PLM_T_BYTES] = "bytes",
-        [PLM_T_LIST] = "list",       [PLM_T_TUPLE] = "tuple",     [PLM_T_DICT] = "object",
-        [PLM_T_VIEW] = "view",       [PLM_T_RANGE] = "range",     [PLM_T_ITER] = "generator",
-        [PLM_T_FUNC] = "function",   [PLM_T_METHOD] = "method",   [PLM_T_MACRO] = "macro",
-        [PLM_T_SPACE] = "namespace", [PLM_T_LOOP] = "loop",       [PLM_T_CYCLER] = "cycler",
-        [PLM_T_JOINER] = "joiner",
+        [PLM_T_UNSET] = "nothing", [PLM_T_UNDEF] = "undefined", [PLM_T_NONE] = "none",
+        [PLM_T_BOOL] = "bool",     [PLM_T_INT] = "int",         [PLM_T_UINT] = "int",
+        [PLM_T_FLOAT] = "float",   [PLM_T_STR] = "string",      [PLM_T_LIST] = "list",
+        [PLM_T_TUPLE] = "tuple",   [PLM_T_DICT] = "object",     [PLM_T_VIEW] = "view",
+        [PLM_T_RANGE] = "range",   [PLM_T_ITER] = "generator",  [PLM_T_FUNC] = "function",
+        [PLM_T_METHOD] = "method", [PLM_T_MACRO] = "macro",     [PLM_T_SPACE] = "namespace",
+        [PLM_T_LOOP] = "loop",
     };
     return names[v->kind];
 }
@@ -40,8 +39,7 @@ bool plm_tval_truth(const struct plm_tval *v)
     case PLM_T_BOOL: return v->b;
     case PLM_T_INT: return v->i != 0;
     case PLM_T_FLOAT: return v->d != 0.0;
-    case PLM_T_STR:
-    case PLM_T_BYTES: return v->str->len > 0;
+    case PLM_T_STR: return v->str->len > 0;
     case PLM_T_LIST:
     case PLM_T_TUPLE: return v->list->n > 0;
     case PLM_T_DICT: return v->dict->live > 0;
@@ -88,16 +86,13 @@ static bool eq_dicts(struct plm_trun *r, const struct plm_tdict *a, const struct
 static int cmp_numbers(const struct plm_tval *a, const struct plm_tval *b, bool *nan)
 {
     if (a->kind != PLM_T_FLOAT && b->kind != PLM_T_FLOAT) {
-        if (a->kind == PLM_T_BIG || b->kind == PLM_T_BIG)
-            return plm_tbig_cmp(a, b);
-        int64_t x = plm_tval_small(a);
-        int64_t y = plm_tval_small(b);
+        __int128 x = plm_tnum_whole(a), y = plm_tnum_whole(b);
         return x < y ? -1 : x > y;
     }
-    // long double holds every int64 exactly where it has 64 bits of mantissa; elsewhere the last
+    // long double holds every integer exactly where it has 64 bits of mantissa; elsewhere the last
     // digits of huge integers compare as rounded.
-    long double x = a->kind == PLM_T_INT ? (long double)a->i : plm_tnum_double(a);
-    long double y = b->kind == PLM_T_INT ? (long double)b->i : plm_tnum_double(b);
+    long double x = a->kind == PLM_T_FLOAT ? a->d : (long double)plm_tnum_whole(a);
+    long double y = b->kind == PLM_T_FLOAT ? b->d : (long double)plm_tnum_whole(b);
     *nan = isnan(x) || isnan(y);
     return x < y ? -1 : x > y;
 }
@@ -119,7 +114,6 @@ static bool eq_inner(struct plm_trun *r, const struct plm_tval *a, const struct 
     case PLM_T_UNDEF:
     case PLM_T_NONE: *ret = true; return true;
     case PLM_T_STR:
-    case PLM_T_BYTES:
         *ret = plm_slice_eq(plm_tstr_slice(a->str), plm_tstr_slice(b->str));
         return plm_tpl_work(r, *ret ? a->str->len : 0);
     case PLM_T_LIST:
@@ -152,7 +146,7 @@ static bool cmp_inner(struct plm_trun *r, const struct plm_tval *a, const struct
         *ret = cmp_numbers(a, b, ret_nan);
         return true;
     }
-    if (a->kind == b->kind && (a->kind == PLM_T_STR || a->kind == PLM_T_BYTES)) {
+    if (a->kind == PLM_T_STR && b->kind == PLM_T_STR) {
         *ret = plm_tstr_cmp(a->str, b->str);
         return plm_tpl_work(r, a->str->len < b->str->len ? a->str->len : b->str->len);
     }
@@ -202,14 +196,13 @@ bool plm_tval_hash(struct plm_trun *r, const struct plm_tval *v, uint64_t *ret)
     case PLM_T_NONE:
     case PLM_T_UNDEF: *ret = v->kind; return true;
     case PLM_T_BOOL:
-    case PLM_T_INT: *ret = (uint64_t)plm_tval_small(v) * 0x9E3779B97F4A7C15U; return true;
-    case PLM_T_BIG: *ret = plm_tbig_hash(v); return true;
+    case PLM_T_INT:
+    case PLM_T_UINT: *ret = (uint64_t)plm_tnum_whole(v) * 0x9E3779B97F4A7C15U; return true;
     case PLM_T_FLOAT: {
         // Equal numbers of different types must meet.
-        struct plm_tval i = *v;
-        if (isfinite(v->d) && v->d == trunc(v->d) && !plm_tbig_from_double(r, v->d, &i))
-            return false;
-        if (i.kind != PLM_T_FLOAT)
+        struct plm_tval i;
+        if (v->d >= -0x1p63 && v->d < 0x1p64 && v->d == trunc(v->d) &&
+            plm_tnum_fits((__int128)v->d, &i))
             return plm_tval_hash(r, &i, ret);
         *ret = XXH3_64bits(&v->d, sizeof(v->d));
         return true;
@@ -257,23 +250,21 @@ static void escape_cp(uint32_t cp, char out[12])
         snprintf(out, 12, "\\U%08x", (unsigned)cp);
 }
 
-static bool repr_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tstr *s, bool bytes)
+static bool repr_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tstr *s)
 {
     const char q[2] = {quote_of(s), '\0'};
     bool user = plm_tstr_any_user(s);
-    if (s->markup && !bytes && !plm_tbuf_addz(r, buf, "Markup(", user))
-        return false;
-    if ((bytes && !plm_tbuf_addz(r, buf, "b", user)) || !plm_tbuf_addz(r, buf, q, user))
+    if ((s->markup && !plm_tbuf_addz(r, buf, "Markup(", user)) || !plm_tbuf_addz(r, buf, q, user))
         return false;
     size_t from = 0;
     for (size_t i = 0; i < s->len;) {
         const char *p = plm_tstr_ptr(s);
         uint32_t cp = (unsigned char)p[i];
-        size_t n = bytes || cp < 0x80 ? 1 : plm_tstr_next(p + i, p + s->len, &cp);
+        size_t n = cp < 0x80 ? 1 : plm_tstr_next(p + i, p + s->len, &cp);
         char esc[12] = "";
         if (cp == '\\' || cp == (uint32_t)q[0])
             snprintf(esc, sizeof(esc), "\\%c", (char)cp);
-        else if (bytes ? cp < 0x20 || cp >= 0x7F : !plm_cp_is_printable(cp))
+        else if (!plm_cp_is_printable(cp))
             escape_cp(cp, esc);
         if (esc[0] != '\0') {
             if (!plm_tbuf_add_part(r, buf, s, from, i - from) ||
@@ -284,7 +275,7 @@ static bool repr_str(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_
         i += n;
     }
     return plm_tbuf_add_part(r, buf, s, from, s->len - from) && plm_tbuf_addz(r, buf, q, user) &&
-           (!s->markup || bytes || plm_tbuf_addz(r, buf, ")", user));
+           (!s->markup || plm_tbuf_addz(r, buf, ")", user));
 }
 
 static bool repr_list(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v)
@@ -342,10 +333,10 @@ static bool repr_number(struct plm_trun *r, struct plm_tbuf *buf, const struct p
                         bool user)
 {
     char text[40];
-    if (v->kind == PLM_T_BIG)
-        return plm_tbig_print(r, buf, v, user);
     if (v->kind == PLM_T_FLOAT)
         plm_tnum_repr(v->d, text);
+    else if (v->kind == PLM_T_UINT)
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)v->u);
     else
         snprintf(text, sizeof(text), "%lld", (long long)v->i);
     return plm_tbuf_addz(r, buf, text, user);
@@ -376,17 +367,13 @@ static bool repr_inner(struct plm_trun *r, struct plm_tbuf *buf, const struct pl
     case PLM_T_NONE: return plm_tbuf_addz(r, buf, "None", user);
     case PLM_T_BOOL: return plm_tbuf_addz(r, buf, v->b ? "True" : "False", user);
     case PLM_T_INT:
-    case PLM_T_BIG:
+    case PLM_T_UINT:
     case PLM_T_FLOAT: return repr_number(r, buf, v, user);
-    case PLM_T_STR: return repr_str(r, buf, v->str, false);
-    case PLM_T_BYTES: return repr_str(r, buf, v->str, true);
+    case PLM_T_STR: return repr_str(r, buf, v->str);
     case PLM_T_LIST:
     case PLM_T_TUPLE: return repr_list(r, buf, v);
     case PLM_T_DICT: return repr_dict(r, buf, v->dict);
     case PLM_T_VIEW: return repr_view(r, buf, v);
-    case PLM_T_SPACE:
-        return plm_tbuf_addz(r, buf, "<Namespace ", user) && repr_dict(r, buf, v->dict) &&
-               plm_tbuf_addz(r, buf, ">", user);
     default: return repr_other(r, buf, v, user);
     }
 }
@@ -407,16 +394,10 @@ bool plm_tval_print(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_t
     return plm_tval_repr(r, buf, v, false);
 }
 
-bool plm_tval_str(struct plm_trun *r, const struct plm_tval *v, struct plm_tstr **ret)
+bool plm_tval_text(struct plm_trun *r, struct plm_tval *v)
 {
-    if (v->kind == PLM_T_STR) {
-        *ret = v->str;
+    if (v->kind == PLM_T_STR)
         return true;
-    }
-    struct plm_tval s;
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    if (buf == NULL || !plm_tval_print(r, buf, v) || !plm_tbuf_value(r, buf, &s))
-        return false;
-    *ret = s.str;
-    return true;
+    return buf != NULL && plm_tval_print(r, buf, v) && plm_tbuf_value(r, buf, v);
 }

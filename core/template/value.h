@@ -22,10 +22,9 @@ enum plm_tkind {
     PLM_T_NONE,
     PLM_T_BOOL,
     PLM_T_INT,
-    PLM_T_BIG, // an integer that does not fit 64 bits
+    PLM_T_UINT, // an integer above INT64_MAX
     PLM_T_FLOAT,
     PLM_T_STR,
-    PLM_T_BYTES,
     PLM_T_LIST,
     PLM_T_TUPLE,
     PLM_T_DICT,
@@ -37,8 +36,6 @@ enum plm_tkind {
     PLM_T_MACRO,
     PLM_T_SPACE, // namespace()
     PLM_T_LOOP,
-    PLM_T_CYCLER,
-    PLM_T_JOINER,
 };
 
 struct plm_tval {
@@ -46,9 +43,9 @@ struct plm_tval {
     union {
         bool b;
         int64_t i;
+        uint64_t u; // UINT
         double d;
         const struct plm_slice *name; // UNDEF: what was looked up, or NULL
-        struct plm_tbig *big;
         struct plm_tstr *str;
         struct plm_tlist *list; // LIST and TUPLE
         struct plm_tdict *dict; // DICT and SPACE
@@ -59,7 +56,6 @@ struct plm_tval {
         struct plm_tmethod *method;
         struct plm_tmacro *macro;
         struct plm_tloop *loop;
-        struct plm_tcycler *cycler; // CYCLER and JOINER
     };
 };
 
@@ -141,12 +137,6 @@ struct plm_tmethod {
 struct plm_tmacro {
     const struct plm_tnode *node;
     struct plm_tscope *scope; // where it was defined
-};
-
-struct plm_tcycler {
-    struct plm_tlist *items; // CYCLER
-    size_t at;
-    struct plm_tval sep; // JOINER
 };
 
 // Variables of one block; looked up from the inside out.
@@ -250,6 +240,9 @@ bool plm_cp_is_space(uint32_t cp);
 bool plm_cp_is_printable(uint32_t cp);
 // Finds needle in s from byte offset `from`; SIZE_MAX when it is not there.
 size_t plm_tstr_find(const struct plm_tstr *s, struct plm_slice needle, size_t from);
+// Finds the last needle that ends at or before byte `to`.
+bool plm_tstr_rfind(struct plm_trun *r, const struct plm_tstr *s, struct plm_slice needle,
+                    size_t to, size_t *ret);
 
 // Values (value.c).
 const char *plm_tval_type(const struct plm_tval *v); // Python's name of the type
@@ -263,7 +256,8 @@ bool plm_tval_hashable(const struct plm_tval *v);
 // Python's str() and repr(), appended; user says whose the punctuation of scalars is.
 bool plm_tval_print(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v);
 bool plm_tval_repr(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v, bool user);
-bool plm_tval_str(struct plm_trun *r, const struct plm_tval *v, struct plm_tstr **ret);
+// Replaces a value by the string that str() makes of it.
+bool plm_tval_text(struct plm_trun *r, struct plm_tval *v);
 
 static inline struct plm_tval plm_tval_bool(bool b)
 {
@@ -287,7 +281,7 @@ static inline struct plm_tval plm_tval_undef(const struct plm_slice *name)
 }
 static inline bool plm_tval_is_int(const struct plm_tval *v) // bool counts
 {
-    return v->kind == PLM_T_INT || v->kind == PLM_T_BOOL || v->kind == PLM_T_BIG;
+    return v->kind == PLM_T_INT || v->kind == PLM_T_BOOL || v->kind == PLM_T_UINT;
 }
 static inline bool plm_tval_is_number(const struct plm_tval *v)
 {
@@ -309,39 +303,30 @@ bool plm_tdict_set(struct plm_trun *r, struct plm_tdict *dict, struct plm_tval k
 // NULL value when the key is not there; fails only for what can not be hashed.
 bool plm_tdict_get(struct plm_trun *r, const struct plm_tdict *dict, const struct plm_tval *key,
                    struct plm_tval **ret);
+bool plm_tdict_merge(struct plm_trun *r, struct plm_tdict *into, const struct plm_tdict *from);
 struct plm_tval *plm_tdict_find(const struct plm_tdict *dict, struct plm_slice name);
 void plm_tdict_remove(struct plm_tdict *dict, struct plm_tval *value);
 uint64_t plm_tstr_hash(struct plm_slice s);
+void plm_tlist_reverse(struct plm_tlist *list);
 // Stable sort of n values by keys (both are permuted).
 bool plm_tlist_sort(struct plm_trun *r, struct plm_tval *values, struct plm_tval *keys, size_t n,
                     bool reverse);
 
-// Big integers (bigint.c): as Python's, up to PLM_TBIG_MAX_DIGITS decimal digits.
-bool plm_tbig_add(struct plm_trun *r, const struct plm_tval *a, const struct plm_tval *b,
-                  bool subtract, struct plm_tval *ret);
-bool plm_tbig_mul(struct plm_trun *r, const struct plm_tval *a, const struct plm_tval *b,
-                  struct plm_tval *ret);
-// Floor division and remainder, either may be NULL; b is not 0.
-bool plm_tbig_divmod(struct plm_trun *r, const struct plm_tval *a, const struct plm_tval *b,
-                     struct plm_tval *ret_div, struct plm_tval *ret_mod);
-bool plm_tbig_parse(struct plm_trun *r, const char *digits, size_t n, unsigned base, bool negative,
-                    struct plm_tval *ret);
-bool plm_tbig_from_u64(struct plm_trun *r, uint64_t u, struct plm_tval *ret);
-bool plm_tbig_from_double(struct plm_trun *r, double d, struct plm_tval *ret);
-double plm_tbig_double(const struct plm_tval *v);
-int plm_tbig_cmp(const struct plm_tval *a, const struct plm_tval *b); // both integers
-uint64_t plm_tbig_hash(const struct plm_tval *v);
-bool plm_tbig_print(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v, bool user);
-bool plm_tbig_negative(const struct plm_tval *v);
-
 // Numbers (number.c). Independent of the locale.
-double plm_tnum_double(const struct plm_tval *v); // of any number
-void plm_tnum_repr(double d, char out[40]);       // shortest text that reads back as d
+double plm_tnum_double(const struct plm_tval *v);  // of any number
+__int128 plm_tnum_whole(const struct plm_tval *v); // of any integer
+// False where i is below INT64_MIN or above UINT64_MAX, which no value holds.
+bool plm_tnum_fits(__int128 i, struct plm_tval *ret);
+bool plm_tnum_fail_beyond(struct plm_trun *r);
+// Without its fraction.
+bool plm_tnum_from_double(struct plm_trun *r, double d, struct plm_tval *ret);
+void plm_tnum_repr(double d, char out[40]); // shortest text that reads back as d
 // printf of one double, with '.' as the point. Returns the length that was needed.
-size_t plm_tnum_printf(char *out, size_t cap, char conv, bool alt, int precision, double d);
+size_t plm_tnum_printf(char *out, size_t cap, char conv, int precision, double d);
 bool plm_tnum_parse_double(const char *s, size_t n, double *ret);
-// Python's int(text, base) and float(text).
-bool plm_tnum_int_text(struct plm_trun *r, struct plm_slice s, unsigned base, struct plm_tval *ret);
+// Python's int(text) and float(text).
+enum plm_tint { PLM_TINT_OK, PLM_TINT_NONE, PLM_TINT_BEYOND }; // no integer; beyond 64 bits
+enum plm_tint plm_tnum_int_text(struct plm_slice s, struct plm_tval *ret);
 bool plm_tnum_float_text(struct plm_slice s, double *ret);
 bool plm_tnum_binary(struct plm_trun *r, int op, const struct plm_tval *a, const struct plm_tval *b,
                      struct plm_tval *ret);

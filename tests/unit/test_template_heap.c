@@ -36,11 +36,9 @@ static const char *const GROW[] = {
     "{{ x | upper | lower | title | capitalize }}{{ x.swapcase() * 3 }}",
     "{{ x.ljust(1000000000) }}",
     "{{ x.center(100000000) }}",
-    "{{ '%1000000000d' | format(1) }}",
-    "{{ '%.900000000f' | format(1.5) }}",
     "{{ '{:>1000000000}'.format(1) }}",
+    "{{ '{:.900000000f}'.format(1.5) }}",
     "{% for i in range(100) %}{{ '{0}{0}{0}{0}{0}{0}{0}{0}{0}{0}'.format(x) }}{% endfor %}",
-    "{{ 9 ** 9 ** 9 }}",
     "{% set ns = namespace(n=9) %}{% for i in range(100) %}{% set ns.n = ns.n * ns.n %}{% endfor %}"
     "{{ ns.n }}",
     "{{ l | tojson(indent=1000000) }}",
@@ -49,28 +47,22 @@ static const char *const GROW[] = {
     "{{ d | dictsort | length }}{{ d | dictsort(by='value') | list | length }}"
     "{{ d | items | list | length }}{{ d.items() | list | length }}",
     "{% for i in range(1000) %}{{ l | sort | unique | list | length }}{% endfor %}",
-    "{% for i in range(1000) %}{{ l | map('string') | list | groupby('x') | length }}{% endfor %}",
-    "{{ l | batch(1, 'x') | list | length }}{{ l | batch(100000000, 'x') | list | length }}",
-    "{{ l | slice(100000000) | list | length }}",
+    "{% for i in range(1000) %}{{ l | map('string') | list | sort | length }}{% endfor %}",
     "{% macro m(n) %}{{ m(n + 1) }}{{ x }}{% endmacro %}{{ m(0) }}",
     "{% macro m(n) %}{% if n > 0 %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}x{% endmacro %}"
     "{{ m(100) }}",
     "{% set s %}{{ x }}{{ x }}{% endset %}{% set s %}{{ s }}{{ s }}{{ s }}{{ s }}{% endset %}{{ s "
     "}}",
-    "{% for a in l recursive %}{{ loop(l) }}{% endfor %}",
-    "{% for a in l %}{% for b in l %}{% for c in l %}{{ cycler(a, b, c).next() }}{% endfor %}"
+    "{% for a in l %}{% for b in l %}{% for c in l %}{{ namespace(a=a, b=b, c=c).a }}{% endfor %}"
     "{% endfor %}{% endfor %}",
     "{{ x | indent(1000000) }}{{ (x.replace('x', '\n')) | indent(1000) }}",
-    "{{ x | wordwrap(1) }}",
     "{{ x | e | e | e | e | e }}{{ ('<' * 1000000) | e }}",
-    "{{ x | urlencode }}",
     "{{ x | center(100000000) }}",
     "{% filter replace('x', 'xxxxxxxxxxxxxxxxxxxx') %}{{ x }}{% endfilter %}",
     "{{ x[::-1] * 20 }}{{ l[::-1] | string }}",
-    "{{ dict(d, **d) | length }}{% for i in range(10000) %}{{ dict(d) | length }}{% endfor %}",
+    "{{ dict(d, a=1) | length }}{% for i in range(10000) %}{{ dict(d) | length }}{% endfor %}",
     "{{ strftime_now('%Y' * 1000000) }}",
-    "{{ x.encode() | string }}",
-    "{{ l | string }}{{ d | string }}{{ d }}{{ l | pprint }}",
+    "{{ l | string }}{{ d | string }}{{ d }}{{ l }}",
 };
 
 static char *filled(const char *part, size_t n)
@@ -120,10 +112,8 @@ START_TEST(a_render_stays_in_its_budget)
     plm_render_opts_init(&opts);
     opts.limits.steps = 2000000;
     int r = plm_template_create(host, (struct plm_slice){source, strlen(source)}, &tmpl, &err);
-    ck_assert_msg(r == PLM_OK || r == PLM_ERR_UNSUPPORTED || r == PLM_ERR_FORMAT, "%s: %s", source,
-                  err.msg);
-    if (r == PLM_OK)
-        r = plm_template_render(tmpl, context, &opts, &render, &err);
+    ck_assert_msg(r == PLM_OK, "%s: %s", source, err.msg);
+    r = plm_template_render(tmpl, context, &opts, &render, &err);
     const size_t most = heap_peak() - before;
     plm_host_read(host, &stats);
     ck_assert_msg(most <= (size_t)stats.peak_bytes + SLACK_BYTES,
@@ -131,8 +121,7 @@ START_TEST(a_render_stays_in_its_budget)
                   (long long)stats.peak_bytes, err.msg);
     if (r == PLM_OK)
         plm_render_finish(&render);
-    if (tmpl != NULL)
-        plm_template_destroy(tmpl);
+    plm_template_destroy(tmpl);
     json_object_put(context);
     ck_assert_int_eq(plm_host_destroy(host), 0);
 }
