@@ -220,8 +220,12 @@ static void put_change(struct plm_buf *out, const struct leaf *x, const struct l
     if (x == NULL || y == NULL || x->kind != PLM_JSON_INTEGER || y->kind != PLM_JSON_INTEGER ||
         __builtin_sub_overflow(y->integer, x->integer, &change))
         return;
-    if (bytes)
-        plm_buf_printf(out, "  %+.1f MiB (%+" PRId64 ")", (double)change / 1048576.0, change);
+    const double mib = (double)change / 1048576.0;
+    // What rounds to nothing would be "-0.0 MiB".
+    if (bytes && (mib >= 0.05 || mib <= -0.05))
+        plm_buf_printf(out, "  %+.1f MiB (%+" PRId64 ")", mib, change);
+    else if (bytes)
+        plm_buf_printf(out, "  %+" PRId64 " bytes", change);
     else
         plm_buf_printf(out, "  %+" PRId64, change);
 }

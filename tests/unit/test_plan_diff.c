@@ -177,6 +177,16 @@ START_TEST(diff_of_fields_in_one_text)
 }
 END_TEST
 
+START_TEST(small_changes_are_bytes)
+{
+    plim_error err = PLIM_INIT(plim_error);
+    ck_assert_str_eq(diff("{\"object\":\"plan\",\"plan\":{\"line\":2097152}}",
+                          "{\"object\":\"plan\",\"plan\":{\"line\":2097140}}", PLIM_OK, &err),
+                     "plan.line                        2.0 MiB (2097152) -> 2.0 MiB (2097140)  "
+                     "-12 bytes\n");
+}
+END_TEST
+
 START_TEST(diff_says_what_is_wrong)
 {
     plim_error err = PLIM_INIT(plim_error);
@@ -205,6 +215,7 @@ int main(void)
     tcase_add_test(tc, json_is_bounded);
     tcase_add_test(tc, diff_of_plans);
     tcase_add_test(tc, diff_of_fields_in_one_text);
+    tcase_add_test(tc, small_changes_are_bytes);
     tcase_add_test(tc, diff_says_what_is_wrong);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
