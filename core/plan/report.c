@@ -360,20 +360,28 @@ static void rule(struct plm_buf *buf)
                        "  ------------------------------ ------------     ------------------\n");
 }
 
-// One of the limits of the room, and what is off it.
+// One of the limits of the room, what is off it, and the mark of the least one.
 static void limit_row(struct plm_buf *buf, const char *label, int64_t bytes, const char *off,
-                      bool binds)
+                      const char *least)
 {
     char note[96];
-    snprintf(note, sizeof(note), "%s%s", off, binds ? "  <- binds" : "");
+    snprintf(note, sizeof(note), "%s%s", off, least);
     row(buf, label, bytes, note);
 }
 
-// Where the room comes from: each limit, and which one binds.
+// Whether the room decides the size of the KV cache: not where less was asked for, or is enough.
+static bool room_decides(const struct plm_plan *plan)
+{
+    return plan->blocks_bind != PLM_TERM_CAP && plan->blocks_bind != PLM_TERM_DEFAULT &&
+           plan->blocks_bind != PLM_TERM_PIN;
+}
+
+// Where the room comes from: each limit, and which one is the least.
 static void room_rows(struct plm_buf *buf, const struct plm_plan *plan,
                       const struct plm_profile *profile)
 {
     const struct plm_plan_input *in = &plan->in;
+    const char *least = room_decides(plan) ? "  <- binds" : "";
     row(buf, "device total", in->T, "");
     row(buf, "- other programs, driver", plan->foreign, "");
     if (profile != NULL && profile->graph_bytes > 0)
@@ -381,16 +389,17 @@ static void room_rows(struct plm_buf *buf, const struct plm_plan *plan,
     if (in->unheld > 0)
         row(buf, "- encoders, not held yet", in->unheld, "");
     limit_row(buf, "left by the device", in->T - plan->foreign - in->unheld, "",
-              plan->room_binds == PLM_TERM_DEVICE);
+              plan->room_binds == PLM_TERM_DEVICE ? least : "");
     if (in->operator_limit != PLM_PLAN_NO_LIMIT)
         limit_row(buf, "left by --memory-limit", in->operator_limit - plan->own_drv,
-                  "what this process itself takes is off", plan->room_binds == PLM_TERM_OPERATOR);
+                  "what this process itself takes is off",
+                  plan->room_binds == PLM_TERM_OPERATOR ? least : "");
     for (uint32_t i = 0; i < in->n_cgroups; i++) {
         const struct plm_plan_cgroup *c = &in->cgroups[i];
         bool this_one = plan->room_binds == PLM_TERM_CGROUP && plan->room_cgroup == i;
         limit_row(buf, "left by the control group",
                   c->limit - (c->current - c->reclaimable - in->O), "what else is in it is off",
-                  this_one);
+                  this_one ? least : "");
     }
     rule(buf);
     row(buf, "room", plan->room, "the least of them");
@@ -507,7 +516,9 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     plm_buf_append_str(buf, "\n\n");
     room_rows(buf, plan, profile);
     resident_rows(buf, head, plan);
-    row(buf, "KV cache", plan->kv_bytes, why_blocks(plan));
+    char why[96];
+    snprintf(why, sizeof(why), "%s%s", why_blocks(plan), room_decides(plan) ? "" : "  <- binds");
+    row(buf, "KV cache", plan->kv_bytes, why);
     if (plan->blocks_bind == PLM_TERM_CAP && plan->prefix_cache_blocks > 0) {
         const int64_t kept = plan->prefix_cache_blocks * plan->in.block_bytes;
         row(buf, "    sequences", plan->blocks * plan->in.block_bytes - kept, "");

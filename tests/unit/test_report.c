@@ -210,6 +210,29 @@ START_TEST(the_memory_report)
 }
 END_TEST
 
+// Where the KV cache is smaller than the room allows, no limit of the room binds.
+START_TEST(the_table_marks_what_sized_the_cache)
+{
+    static const enum plm_plan_term terms[] = {PLM_TERM_DEFAULT, PLM_TERM_CAP, PLM_TERM_PIN,
+                                               PLM_TERM_BUDGET, PLM_TERM_SHRINK};
+    static const char *const lines[] = {"  KV cache ", "  KV cache ", "  KV cache ",
+                                        "  left by --memory-limit ", "  left by --memory-limit "};
+    struct plm_host *host = plm_host_create(0);
+    struct plm_plan plan = make_plan();
+    struct plm_buf buf;
+    plan.blocks_bind = terms[_i];
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    plm_report_plan_table(&buf, &head, &plan, NULL);
+    const char *mark = strstr(buf.data, "<- binds"), *line = strstr(buf.data, lines[_i]);
+    ck_assert_ptr_nonnull(mark);
+    ck_assert_ptr_nonnull(line);
+    ck_assert_msg(mark > line && memchr(line, '\n', (size_t)(mark - line)) == NULL, "%s", buf.data);
+    ck_assert_ptr_null(strstr(mark + 1, "<- binds"));
+    plm_buf_finish(&buf);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 START_TEST(the_table_says_who_binds)
 {
     struct plm_host *host = plm_host_create(0);
@@ -268,6 +291,7 @@ int main(void)
     tcase_add_test(tc, the_plan_as_json);
     tcase_add_test(tc, the_memory_report);
     tcase_add_test(tc, the_table_says_who_binds);
+    tcase_add_loop_test(tc, the_table_marks_what_sized_the_cache, 0, 5);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
