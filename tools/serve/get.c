@@ -35,9 +35,9 @@ void plm_get_health(struct plm_server *srv, struct plm_exchange *x)
     if (srv->engine == NULL)
         reply_unavailable(srv, x, "loading", "Loading model");
     else if (srv->draining)
-        reply_unavailable(srv, x, "draining", "The server is shutting down");
+        reply_unavailable(srv, x, "draining", "the server is shutting down");
     else if (m.lost)
-        reply_unavailable(srv, x, "lost", "The device was lost");
+        reply_unavailable(srv, x, "lost", "the device was lost");
     else
         reply_text(srv, x, "{\"status\":\"ok\"}");
 }
@@ -48,7 +48,7 @@ void plm_get_livez(struct plm_server *srv, struct plm_exchange *x)
     if (srv->engine != NULL)
         plim_engine_metrics(srv->engine, &m);
     if (m.last_step_age_ns > STUCK_NS)
-        reply_unavailable(srv, x, "stuck", "There is work, but no step has finished for minutes");
+        reply_unavailable(srv, x, "stuck", "there is work, but no step has finished for minutes");
     else
         reply_text(srv, x, "{\"status\":\"alive\"}");
 }
@@ -62,14 +62,14 @@ void plm_get_readyz(struct plm_server *srv, struct plm_exchange *x)
     }
     plim_engine_metrics(srv->engine, &m);
     if (srv->draining || m.draining)
-        reply_unavailable(srv, x, "draining", "The server is shutting down");
+        reply_unavailable(srv, x, "draining", "the server is shutting down");
     else if (m.lost || !m.ready)
         reply_unavailable(srv, x, "lost",
-                          m.lost ? "The device was lost" : "The device is being reopened");
+                          m.lost ? "the device was lost" : "the device is being reopened");
     else if (plm_sleeps(srv, &m))
-        reply_unavailable(srv, x, "asleep", "The engine is asleep");
+        reply_unavailable(srv, x, "asleep", "the engine is asleep");
     else if (m.waiting >= srv->engine_flags.opts.queue_max)
-        reply_unavailable(srv, x, "queue_full", "The queue is full");
+        reply_unavailable(srv, x, "queue_full", "the queue is full");
     else
         reply_text(srv, x, "{\"status\":\"ready\"}");
 }
