@@ -78,7 +78,9 @@ def asks_and_ends(server, n=60):
 def each_line_has_a_time_and_each_request_a_line():
     with Server("--api-key", "secret-key") as server:
         key = ["Authorization: Bearer secret-key"]
-        server.request("GET", "/health")
+        for probe in "/health", "/livez", "/readyz", "/metrics":  # these are no news, unless they fail
+            same(server.request("GET", probe, headers=key)[0], 200)
+        same(server.request("GET", "/metrics")[0], 401)
         server.request("POST", "/v1/completions", b'{"prompt":"private words"}', [*key, "Content-Type: application/json"])
         server.request("GET", "/a%0Ab\x7f", headers=key)
         server.request("POST", "/v1/completions", b'{"prompt":"@never"}', [*key, "Content-Type: application/json"])
@@ -89,12 +91,14 @@ def each_line_has_a_time_and_each_request_a_line():
 
         wait_until(lambda: len(lines()) >= 4, "four lines")
         start = f"{TIME} plimsoll serve: "
-        check(re.fullmatch(start + r"GET /health 200 ms=\d+", lines()[0]), lines())
+        check(re.fullmatch(start + r"GET /metrics 401 ms=\d+", lines()[0]), lines())
         check(re.fullmatch(start + r"POST /v1/completions 200 prompt=13 output=5 ms=\d+", lines()[1]), lines())
         check(re.search(r" 40[0-4] ms=\d+$", lines()[2]), lines())
         check(re.search(r" 400 ms=\d+$", lines()[3]), lines())
         for line in lines():
             check(line.isprintable() and "private" not in line and "secret-key" not in line, line)
+    text = server_text_after(["-v"], lambda s: s.get("/health"))
+    check(re.search(TIME + r" plimsoll serve: GET /health 200 ms=\d+$", text, re.M), text)
     text = server_text_after(["-v"], lambda s: s.chat("hi"))
     check(re.search(TIME + r" plimsoll serve: POST /v1/chat/completions 200 prompt=\d+ cached=\d+ output=5 "
                     r"queue_ms=\d+ prefill_ms=\d+ decode_ms=\d+ ms=\d+$", text, re.M), text)
@@ -146,7 +150,7 @@ def what_finds_no_room_is_counted_and_said_when_there_is_some():
         if select.select([r], [], [], 0.1)[0]:
             text += os.read(r, 65536)
         else:
-            server.get("/health")
+            server.chat("hi")
     said = re.findall(TIME.encode() + rb" plimsoll serve: (\d+) lines of the log were dropped\n", text)
     check(said and int(said[0]) >= dropped, (said, dropped))
     os.close(w)

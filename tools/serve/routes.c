@@ -11,6 +11,7 @@
 
 #define EARLY   1
 #define NO_BODY 2
+#define PROBE   4
 
 #define ROUTE_GET(handler)  .get = (handler)
 #define ROUTE_POST(handler) .work = (handler)
@@ -22,6 +23,7 @@ static const struct plm_route routes[] = {
      .role = PLM_ROLE_##role_,                                                                     \
      .early = ((flags)&EARLY) != 0,                                                                \
      .no_body = ((flags)&NO_BODY) != 0,                                                            \
+     .probe = ((flags)&PROBE) != 0,                                                                \
      ROUTE_##method_(handler)},
 #include "tools/serve/endpoints.def"
 #undef PLM_ENDPOINT
@@ -237,10 +239,17 @@ static void log_request(const struct plm_server *srv, const struct plm_exchange 
             call != NULL && !call->done && call->admitted ? " left" : "");
 }
 
+// What asks every few seconds whether all is well, and is told that it is.
+static bool is_well_probe(const struct plm_exchange *x)
+{
+    const struct plm_route *route = plm_http_status(x) == 200 ? find_route(plm_http_path(x)) : NULL;
+    return route != NULL && route->probe;
+}
+
 static void on_closed(void *app, struct plm_exchange *x)
 {
     const struct plm_server *srv = app;
-    if (!srv->flags.quiet)
+    if (!srv->flags.quiet && (srv->engine_flags.verbose || !is_well_probe(x)))
         log_request(srv, x);
     if (plm_http_call(x) != NULL)
         plm_call_closed(plm_http_call(x));

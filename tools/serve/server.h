@@ -61,6 +61,7 @@ struct plm_route {
     enum plm_role role;
     bool early;   // answered before the model is loaded
     bool no_body; // its body may be empty
+    bool probe;   // an answer of 200 is not logged
     void (*get)(struct plm_server *srv, struct plm_exchange *x);
     // On a worker: fills call->reply, or call->request, or call->error.
     void (*work)(struct plm_call *call, const struct plm_json_doc *doc);
