@@ -379,6 +379,11 @@ def text_and_tokens():
         same(len(server.post("/tokenize", {"content": "x" * 100000})[1]["tokens"]), 100000)
         same(server.post("/detokenize", {"tokens": [72, 105]})[1], {"content": "Hi", "prompt": "Hi"})
         same(server.post("/detokenize", {"tokens": []})[1]["content"], "")
+        # Half a character: what JSON can not say as text it says as numbers.
+        same(server.post("/detokenize", {"tokens": [72, 226, 130]})[1],
+             {"content": "H\ufffd\ufffd", "prompt": "H\ufffd\ufffd", "bytes": [72, 226, 130]})
+        same(server.post("/tokenize", {"content": "é", "with_pieces": True})[1]["tokens"],
+             [{"id": 195, "piece": [195]}, {"id": 169, "piece": [169]}])
         same(server.post("/apply-template", {"messages": HI})[1], {"prompt": "hi"})
         for path, body, param in [
             ("/tokenize", {}, "content"), ("/tokenize", {"content": 5}, "content"),

@@ -552,12 +552,19 @@ int plim_detokenize(const plim_engine *e, const int32_t *ids, size_t n, char *ou
 {
     (void)e;
     (void)err;
-    for (size_t i = 0; i < n && i < cap; i++)
-        out[i] = ids[i] < 128 ? (char)ids[i] : '?';
-    if (n < cap)
-        out[n] = '\0';
-    *need = n;
-    return n > cap ? PLIM_ERR_LIMIT : PLIM_OK;
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        // A byte of a longer character is none by itself.
+        const char *piece = ids[i] < 128 ? &(char){(char)ids[i]} : "\xEF\xBF\xBD";
+        const size_t m = ids[i] < 128 ? 1 : 3;
+        if (len + m <= cap)
+            memcpy(out + len, piece, m);
+        len += m;
+    }
+    if (len < cap)
+        out[len] = '\0';
+    *need = len;
+    return len > cap ? PLIM_ERR_LIMIT : PLIM_OK;
 }
 
 int plim_token_bytes(const plim_engine *e, int32_t id, char *out, size_t cap, size_t *need)

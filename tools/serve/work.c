@@ -163,13 +163,35 @@ static int tokenize(plim_engine *engine, const struct plm_out *text, bool add_sp
     return PLIM_ERR_INTERNAL;
 }
 
+// Whether these are whole characters of UTF-8.
+static bool is_text(const char *bytes, size_t n)
+{
+    size_t len = 1;
+    for (size_t i = 0; i < n && len > 0; i += len)
+        len = (unsigned char)bytes[i] < 0x80 ? 1 : plm_utf8_len(bytes + i, n - i);
+    return len > 0;
+}
+
+// JSON has no strings of bytes: half a character is a list of numbers, as llama-server has it.
+static void bytes_json(const char *bytes, size_t n, struct plm_out *out)
+{
+    plm_out_str(out, "[");
+    for (size_t i = 0; i < n && !out->failed; i++)
+        plm_out_printf(out, "%s%d", i > 0 ? "," : "", (unsigned char)bytes[i]);
+    plm_out_str(out, "]");
+}
+
 static void token_piece(struct plm_call *call, int32_t id, struct plm_out *out)
 {
     char bytes[512];
     size_t n = 0;
     plim_token_bytes(call->srv->engine, id, bytes, sizeof(bytes), &n);
+    n = n < sizeof(bytes) ? n : sizeof(bytes);
     plm_out_printf(out, "{\"id\":%d,\"piece\":", id);
-    plm_out_json(out, bytes, n < sizeof(bytes) ? n : sizeof(bytes));
+    if (is_text(bytes, n))
+        plm_out_json(out, bytes, n);
+    else
+        bytes_json(bytes, n, out);
     plm_out_str(out, "}");
 }
 
@@ -244,6 +266,23 @@ static bool take_text(struct plm_call *call, int status, const plim_error *error
     return false;
 }
 
+// The bytes of all tokens, one after the other.
+static void exact_bytes(struct plm_call *call, const int32_t *ids, size_t n)
+{
+    struct plm_out bytes;
+    plm_out_init(&bytes, call->srv->engine);
+    for (size_t i = 0; i < n && !bytes.failed; i++) {
+        char piece[512];
+        size_t len = 0;
+        plim_token_bytes(call->srv->engine, ids[i], piece, sizeof(piece), &len);
+        plm_out_bytes(&bytes, piece, len < sizeof(piece) ? len : sizeof(piece));
+    }
+    bytes_json(bytes.data, bytes.len, &call->reply);
+    if (bytes.failed || call->reply.failed)
+        plm_api_error_host(&call->error);
+    plm_out_finish(&bytes);
+}
+
 static void detokenize(struct plm_call *call, struct json_object *list)
 {
     size_t n = json_object_array_length(list);
@@ -272,6 +311,11 @@ static void detokenize(struct plm_call *call, struct json_object *list)
             plm_out_json(&call->reply, text.data, text.len);
             plm_out_str(&call->reply, ",\"prompt\":");
             plm_out_json(&call->reply, text.data, text.len);
+            // The text has U+FFFD for what is no character; so nothing is lost.
+            if (memmem(text.data, text.len, "\xEF\xBF\xBD", 3) != NULL) {
+                plm_out_str(&call->reply, ",\"bytes\":");
+                exact_bytes(call, p, n);
+            }
             plm_out_str(&call->reply, "}");
         }
     }
