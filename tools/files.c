@@ -164,6 +164,25 @@ bool plm_file_writable(const char *command, const char *path)
     return true;
 }
 
+bool plm_make_folders(const char *path, mode_t mode)
+{
+    char *copy = strdup(path);
+    if (copy == NULL) {
+        errno = ENOMEM;
+        return false;
+    }
+    for (char *at = copy + 1; *at != '\0'; at++) {
+        if (*at != '/')
+            continue;
+        *at = '\0';
+        mkdir(copy, mode); // what fails here fails at the last one, too
+        *at = '/';
+    }
+    const bool ok = mkdir(copy, mode) == 0 || errno == EEXIST;
+    free(copy);
+    return ok;
+}
+
 bool plm_stdout_finish(const char *command)
 {
     errno = 0;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 // Reads a text of at most max_bytes from a file, or from an open stream when file is not NULL (path
 // is then only its name). The caller frees it; a NUL follows it. NULL: a message was printed.
@@ -28,6 +29,9 @@ bool plm_file_write(const char *command, const char *path, const char *text, siz
 // Whether a file can be written there, asked before the work whose result it is to hold. False: a
 // message was printed. Nothing is changed.
 bool plm_file_writable(const char *command, const char *path);
+
+// Makes a folder and those above it that are missing. False, with errno: it is not there.
+bool plm_make_folders(const char *path, mode_t mode);
 
 // After the last output of a command: whether stdout took everything (a full disk, a closed pipe).
 bool plm_stdout_finish(const char *command);

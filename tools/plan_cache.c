@@ -81,19 +81,6 @@ static uint64_t name_hash(const plim_engine_opts *o, const char *model)
     return hash;
 }
 
-// Makes a folder and those above it that are missing, for the user alone.
-static bool make_folder(char *path)
-{
-    for (char *at = path + 1; *at != '\0'; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        mkdir(path, 0700); // what fails here fails at the last one, too
-        *at = '/';
-    }
-    return mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
 static char *default_folder(void)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -112,7 +99,7 @@ static char *path_of(const struct plm_plan_cache *cache, const plim_engine_opts 
 {
     char *folder = cache->dir != NULL ? strdup(cache->dir) : default_folder();
     char *model = realpath(o->model_path, NULL), *path = NULL;
-    if (folder != NULL && folder[0] != '\0' && model != NULL && make_folder(folder)) {
+    if (folder != NULL && folder[0] != '\0' && model != NULL && plm_make_folders(folder, 0700)) {
         const char *name = strrchr(model, '/') + 1;
         if (asprintf(&path, "%s/%.64s-%016" PRIx64 ".%s", folder, name, name_hash(o, model),
                      ending) < 0)
