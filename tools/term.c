@@ -2,6 +2,7 @@
 #include "tools/term.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 #define REDRAW_S    0.1 // ten times a second looks fluent and costs nothing
 #define PLAIN_S     10  // a log that grows by a line every ten seconds shows life and stays short
 #define SHORT_S     0.5 // quiet: stages shorter than this are not worth a line
-#define BAR_COLUMNS 30  // with all the rest the line stays under 80 columns
+#define BAR_COLUMNS 24  // with all the rest the line stays under 80 columns
+#define RATE_S      1   // before that a rate says nothing
 
 // There is one stderr, so there is one of this. Log lines and progress come from several threads.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -23,6 +25,7 @@ static struct {
     bool running;   // a stage has begun and not ended
     char stage[32];
     uint64_t done, total;
+    uint64_t first;   // what was done when the stage began
     double started_s; // of the stage, monotonic
     double drawn_s;   // when something was last written about it
 } state;
@@ -79,6 +82,21 @@ void plm_term_say(const char *fmt, ...)
     pthread_mutex_unlock(&mutex);
 }
 
+// ", 98.7 MiB/s, 3:05 left" of a stage that counts bytes, once there is a rate.
+static void rate_text(char *out, size_t cap, double now)
+{
+    const double seconds = now - state.started_s, mib = 1024.0 * 1024.0;
+    const double rate = seconds > 0 ? (double)(state.done - state.first) / seconds : 0;
+    out[0] = '\0';
+    if (state.total < 1024 * 1024 || seconds < RATE_S || state.done < state.first || rate < 1)
+        return;
+    const double left = (double)(state.total - state.done) / rate;
+    int n = snprintf(out, cap, "  %.1f MiB/s", rate / mib);
+    if (state.done < state.total && left < 360000 && n > 0 && (size_t)n < cap)
+        snprintf(out + n, cap - (size_t)n, "  %.0f:%02.0f left", floor(left / 60),
+                 floor(fmod(left, 60)));
+}
+
 // Loading counts bytes; the other stages count passes, of which there are few.
 static void amount_text(char *out, size_t cap)
 {
@@ -93,15 +111,18 @@ static void amount_text(char *out, size_t cap)
 
 static void draw_bar(double now)
 {
-    char bar[BAR_COLUMNS + 1], amount[48], text[160];
+    char bar[BAR_COLUMNS + 1], amount[48], rate[48], text[200];
     double part = state.total > 0 ? (double)state.done / (double)state.total : 0;
     int full = (int)((part < 1 ? part : 1) * BAR_COLUMNS);
     memset(bar, '.', BAR_COLUMNS);
     memset(bar, '#', (size_t)full);
     bar[BAR_COLUMNS] = '\0';
     amount_text(amount, sizeof(amount));
-    int n = snprintf(text, sizeof(text), "\r\033[K%-9.12s [%s] %s  %.1f s", state.stage, bar,
-                     amount, now - state.started_s);
+    rate_text(rate, sizeof(rate), now);
+    if (rate[0] == '\0')
+        snprintf(rate, sizeof(rate), "  %.1f s", now - state.started_s);
+    int n =
+        snprintf(text, sizeof(text), "\r\033[K%-9.12s [%s] %s%s", state.stage, bar, amount, rate);
     sink.bar(text, n < (int)sizeof(text) ? (size_t)n : sizeof(text) - 1);
     state.bar_is_up = true;
     state.drawn_s = now;
@@ -109,10 +130,11 @@ static void draw_bar(double now)
 
 static void plain_line(double now)
 {
-    char amount[48], text[128];
+    char amount[48], rate[48], text[176];
     amount_text(amount, sizeof(amount));
-    snprintf(text, sizeof(text), "%s: %s%safter %.1f s", state.stage, amount,
-             amount[0] != '\0' ? " " : "", now - state.started_s);
+    rate_text(rate, sizeof(rate), now);
+    snprintf(text, sizeof(text), "%s: %s%safter %.1f s%s", state.stage, amount,
+             amount[0] != '\0' ? " " : "", now - state.started_s, rate);
     sink.line(text);
     state.drawn_s = now;
 }
@@ -143,6 +165,7 @@ bool plm_term_progress(void *ctx, const plim_progress *progress)
     if (!state.running || strncmp(state.stage, progress->stage, sizeof(state.stage) - 1) != 0) {
         end_stage(now);
         begin_stage(progress->stage, now);
+        state.first = progress->done;
     }
     state.done = progress->done;
     state.total = progress->total;
