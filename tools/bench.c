@@ -471,9 +471,11 @@ int plim_cmd_bench(int argc, char **argv)
     if (!plm_engine_flags_operand(&engine_flags, "bench", file) ||
         !plm_engine_flags_apply(&engine_flags, "bench"))
         return status;
+    status = plm_engine_flags_fetch(&engine_flags, "bench");
     plm_term_attach(&engine_flags.opts, engine_flags.verbose);
-    status = flags.explain ? explain(&engine_flags.opts, &flags)
-                           : bench(&engine_flags.opts, &flags, cases, n);
+    if (status == 0)
+        status = flags.explain ? explain(&engine_flags.opts, &flags)
+                               : bench(&engine_flags.opts, &flags, cases, n);
     plm_engine_flags_finish(&engine_flags);
     return status;
 }

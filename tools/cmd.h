@@ -7,7 +7,10 @@
 int plim_cmd_bench(int argc, char **argv);
 int plim_cmd_devices(int argc, char **argv);
 int plim_cmd_inspect(int argc, char **argv);
+int plim_cmd_list(int argc, char **argv);
 int plim_cmd_plan(int argc, char **argv);
+int plim_cmd_pull(int argc, char **argv);
+int plim_cmd_rm(int argc, char **argv);
 int plim_cmd_run(int argc, char **argv);
 int plim_cmd_serve(int argc, char **argv);
 

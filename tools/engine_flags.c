@@ -6,6 +6,7 @@
 
 #include "tools/files.h"
 #include "tools/opts.h"
+#include "tools/pull/models.h"
 #include "tools/term.h"
 
 #define IN_OPTS(field)  offsetof(struct plm_engine_flags, opts.field)
@@ -20,6 +21,12 @@
 
 static const struct plm_opt engine_table[] = {
     PLM_OPT("-m, --model", "FILE", "model file (GGUF)", PLM_OPT_STRING, IN_OPTS(model_path)),
+    PLM_OPT("-hf, -hfr, --hf-repo", "USER/REPO[:QUANT]",
+            "model of a hub: what the cache has, else fetched into it\n(plimsoll pull). Without "
+            "QUANT: " PLM_HUB_RULE,
+            PLM_OPT_STRING, IN_FLAGS(hf_repo)),
+    PLM_OPT("-hff, --hf-file", "PATH", "the file of that repository, whatever its name says",
+            PLM_OPT_STRING, IN_FLAGS(hf_file)),
     PLM_OPT("-dev, --device", "ID",
             "device to run on (default cpu; see plimsoll devices);\n"
             "vulkan:WHICH,KEY=VALUE,... takes an index, part of a name or\n"
@@ -160,13 +167,27 @@ bool plm_engine_flags_operand(struct plm_engine_flags *flags, const char *comman
 // Templates are a few KiB; the largest known one is 21 KiB.
 #define TEMPLATE_MAX_BYTES (1024 * 1024)
 
-bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
+static bool names_a_model(const struct plm_engine_flags *flags, const char *command)
 {
-    if (flags->opts.model_path == NULL || flags->opts.model_path[0] == '\0') {
-        plm_term_say("plimsoll %s: no model; name its file, as in plimsoll %s FILE", command,
-                     command);
+    const char *path = flags->opts.model_path;
+    if (flags->hf_repo == NULL && flags->hf_file != NULL) {
+        plm_term_say("plimsoll %s: -hff names a file of the repository of -hf", command);
         return false;
     }
+    if (flags->hf_repo != NULL && path != NULL) {
+        plm_term_say("plimsoll %s: two models: %s and -hf %s", command, path, flags->hf_repo);
+        return false;
+    }
+    if (flags->hf_repo != NULL || (path != NULL && path[0] != '\0'))
+        return true;
+    plm_term_say("plimsoll %s: no model; name its file, as in plimsoll %s FILE", command, command);
+    return false;
+}
+
+bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
+{
+    if (!names_a_model(flags, command))
+        return false;
     if (flags->chat_template_file != NULL) {
         if (flags->opts.chat_template != NULL) {
             plm_term_say("plimsoll %s: give --chat-template or --chat-template-file, not both",
@@ -193,8 +214,22 @@ bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
     return true;
 }
 
+int plm_engine_flags_fetch(struct plm_engine_flags *flags, const char *command)
+{
+    if (flags->hf_repo == NULL)
+        return 0;
+    const struct plm_model_source source = {.command = command,
+                                            .what = flags->hf_repo,
+                                            .file = flags->hf_file,
+                                            .timeout_s = PLM_FETCH_TIMEOUT_S};
+    const int status = plm_model_of_hub(&source, &flags->model_path);
+    flags->opts.model_path = flags->model_path;
+    return status;
+}
+
 void plm_engine_flags_finish(struct plm_engine_flags *flags)
 {
     free(flags->template_text);
-    flags->template_text = NULL;
+    free(flags->model_path);
+    flags->template_text = flags->model_path = NULL;
 }

@@ -84,14 +84,25 @@ static bool find(struct use *use, const char *name, size_t len)
     return false;
 }
 
-// llama-server's options that download a model. A server that opens connections of its own is not
-// what its plan of memory and its owner expect.
-static bool is_download(const char *name, size_t len)
+// Options of llama-server that have no place here, and what there is instead.
+static const struct {
+    const char *names, *why;
+} elsewhere[] = {
+    {"-mu, --model-url", "plimsoll pull URL gets the file, -m names it"},
+    {"-hft, --hf-token", "a token is taken from HF_TOKEN or its file, not from a command line that "
+                         "others can read"},
+    {"-ctk, --cache-type-k, -ctv, --cache-type-v",
+     "the KV cache has one type, 16-bit floats; -c and --max-total-tokens say its size"},
+    {"-mm, --mmproj, -mmu, --mmproj-url, --mmproj-auto, --no-mmproj",
+     "images are not taken; a model with a projector runs here without it, on text"},
+};
+
+static bool is_one_of(const char *names, const char *name, size_t len)
 {
-    static const char *const names[] = {"-hf",       "-hfr", "--hf-repo",  "-hff",
-                                        "--hf-file", "-mu",  "--model-url"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strlen(names[i]) == len && memcmp(names[i], name, len) == 0)
+    const char *have;
+    size_t have_len;
+    while (next_name(&names, &have, &have_len)) {
+        if (have_len == len && memcmp(have, name, len) == 0)
             return true;
     }
     return false;
@@ -100,8 +111,10 @@ static bool is_download(const char *name, size_t len)
 // Somebody used to abbreviations gets told the whole name.
 static enum plm_opts_result unknown(struct use *use, const char *name, size_t len)
 {
-    if (is_download(name, len))
-        return wrong(use, "unknown option: nothing is downloaded; fetch the GGUF file and name it");
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++) {
+        if (is_one_of(elsewhere[i].names, name, len))
+            return wrong(use, "unknown option: %s", elsewhere[i].why);
+    }
     for (size_t g = 0; g < use->cmd->n_groups; g++) {
         for (const struct plm_opt *opt = use->cmd->groups[g].opts; opt->names != NULL; opt++) {
             const char *cursor = opt->names, *have;

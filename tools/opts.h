@@ -130,6 +130,8 @@ struct plm_engine_flags {
     bool verbose;                   // -v
     struct plm_incidents incidents; // --incident-dir
     char *template_text;            // what plm_engine_flags_apply() read
+    const char *hf_repo, *hf_file;  // -hf, -hff
+    char *model_path;               // what plm_engine_flags_fetch() found
 };
 
 // Titles of groups that the manual describes once, apart from the commands.
@@ -148,6 +150,9 @@ bool plm_engine_flags_operand(struct plm_engine_flags *flags, const char *comman
 // After parsing: checks that a model was named, reads the template file, fills opts. command is for
 // messages, which go to stderr. Returns false when something was wrong.
 bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command);
+// Behind it, before anything else is started: gives opts the path of the model that -hf names, from
+// the cache or the hub. Returns 0, or the exit status of the command, and a message was printed.
+int plm_engine_flags_fetch(struct plm_engine_flags *flags, const char *command);
 void plm_engine_flags_finish(struct plm_engine_flags *flags);
 
 // "1.5 GiB", "64MiB", "4096": parses a BYTES value. False when it is none or does not fit.

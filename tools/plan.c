@@ -208,6 +208,8 @@ int plim_cmd_plan(int argc, char **argv)
         return 1;
     }
     if (plm_engine_flags_apply(&engine_flags, "plan"))
+        status = plm_engine_flags_fetch(&engine_flags, "plan");
+    if (status == 0)
         status = make(&engine_flags, &flags);
     plm_engine_flags_finish(&engine_flags);
     return status;

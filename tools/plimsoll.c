@@ -33,6 +33,9 @@ static const struct {
     {"plan", plim_cmd_plan, "print what a start would plan, without serving"},
     {"bench", plim_cmd_bench, "measure how fast a model answers"},
     {"inspect", plim_cmd_inspect, "print the keys and tensors of a model file"},
+    {"pull", plim_cmd_pull, "get a model from a hub or a URL"},
+    {"list", plim_cmd_list, "list the models that were got"},
+    {"rm", plim_cmd_rm, "remove a model that was got"},
     {"devices", plim_cmd_devices, "list what a model can run on"},
     {"version", cmd_version, "print the version and what was built in"},
 };

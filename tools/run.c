@@ -327,10 +327,14 @@ int plim_cmd_run(int argc, char **argv)
     enum plm_opts_result parsed = plm_opts_parse(&cmd, argc, argv, &file, NULL);
     if (parsed != PLM_OPTS_OK)
         return parsed == PLM_OPTS_EXIT ? 0 : 2;
-    int status = 2;
+    int status;
     if (flags_are_sound(&flags) && plm_engine_flags_operand(&engine_flags, "run", file) &&
         plm_engine_flags_apply(&engine_flags, "run"))
         status = run_with(&engine_flags, &flags, &cache);
     plm_engine_flags_finish(&engine_flags);
     return status;
 }
+        status = plm_engine_flags_fetch(&engine_flags, "run");
+    else
+        status = 2;
+    if (status == 0)

@@ -9,7 +9,7 @@ import tempfile
 import harness
 from harness import case, check, main, same
 
-COMMANDS = ("serve", "run", "plan", "bench", "inspect", "devices")
+COMMANDS = ("serve", "run", "plan", "bench", "inspect", "pull", "list", "rm", "devices")
 
 
 def run(*args, stdin="", timeout=30, **keywords):
@@ -45,8 +45,12 @@ def bad_flags_name_the_flag():
                 ("-c", "4k", '"4k" is not a whole number'),
                 ("--prove", "half", "is not one of quick|full"),
                 ("--modell", "x", "--modell: unknown option"),
-                ("-hf", "ggml-org/x", "-hf: unknown option: nothing is downloaded; fetch the GGUF file"),
-                ("--model-url", "https://x", "--model-url: unknown option: nothing is downloaded"),
+                ("-hf", "ggml-org/x", "two models: x and -hf ggml-org/x"),
+                ("--model-url", "https://x", "--model-url: unknown option: plimsoll pull URL gets the file"),
+                ("-hft", "secret", "-hft: unknown option: a token is taken from HF_TOKEN"),
+                ("-ctk", "q8_0", "-ctk: unknown option: the KV cache has one type"),
+                ("--cache-type-v", "q8_0", "--cache-type-v: unknown option: the KV cache has one type"),
+                ("--mmproj", "x", "--mmproj: unknown option: images are not taken"),
                 ("--chat-template-file", "/nonexistent", "/nonexistent: No such file")):
             wrong(command, "-m", "x", flag, value, says=says)
         wrong(command, "-m", "x", "-c", says="-c: needs a value (N)")

@@ -559,10 +559,14 @@ int plim_cmd_serve(int argc, char **argv)
         plm_engine_flags_finish(&srv->engine_flags);
         return 2;
     }
-    if (srv->flags.plan_out != NULL && !plm_file_writable("serve", srv->flags.plan_out)) {
+    int status =
+        srv->flags.plan_out == NULL || plm_file_writable("serve", srv->flags.plan_out) ? 0 : 1;
+    if (status == 0)
+        status = plm_engine_flags_fetch(&srv->engine_flags, "serve");
+    if (status != 0) {
         plm_auth_finish(&srv->access.auth);
         plm_engine_flags_finish(&srv->engine_flags);
-        return 1;
+        return status;
     }
     srv->started_s = (int64_t)time(NULL);
     l.exit_status = 0;
