@@ -42,6 +42,10 @@ static const struct plm_opt run_table[] = {
             PLM_OPT_LIST, IN_RUN(stop)),
     PLM_OPT("--ignore-eos", NULL, "go on where the model would end", PLM_OPT_FLAG,
             IN_RUN(ignore_eos)),
+    PLM_OPT("--no-history", NULL,
+            "neither keep the questions of a chat in the terminal nor find\nearlier ones "
+            "(~/.local/state/plimsoll/history)",
+            PLM_OPT_FLAG, IN_RUN(no_history)),
     PLM_OPT("--show-timings", NULL, "tokens and rates after each answer", PLM_OPT_FLAG,
             IN_RUN(timings)),
     PLM_OPT_END,
@@ -247,6 +251,7 @@ static int converse(struct plm_run *run, const char *prompt, const char *system)
     run->chatting = prompt == NULL || flags->conversation;
     if (run->chatting)
         print_banner(run);
+    plm_run_input_history(!flags->no_history);
     enum plm_answer first = PLM_ANSWER_DONE;
     if (prompt != NULL)
         first = ask(run, prompt, strlen(prompt));
@@ -330,11 +335,11 @@ int plim_cmd_run(int argc, char **argv)
     int status;
     if (flags_are_sound(&flags) && plm_engine_flags_operand(&engine_flags, "run", file) &&
         plm_engine_flags_apply(&engine_flags, "run"))
-        status = run_with(&engine_flags, &flags, &cache);
-    plm_engine_flags_finish(&engine_flags);
-    return status;
-}
         status = plm_engine_flags_fetch(&engine_flags, "run");
     else
         status = 2;
     if (status == 0)
+        status = run_with(&engine_flags, &flags, &cache);
+    plm_engine_flags_finish(&engine_flags);
+    return status;
+}

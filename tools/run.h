@@ -24,6 +24,7 @@ struct plm_run_flags {
     bool conversation; // go on chatting after the first prompt
     bool raw;          // no chat template
     bool timings;
+    bool no_history; // of earlier chats
 };
 
 void plm_run_flags_init(struct plm_run_flags *flags);
@@ -82,6 +83,8 @@ extern volatile sig_atomic_t plm_run_interrupted;
 // From here on Ctrl-C does not end the program. False: a message was printed.
 bool plm_run_catch_interrupt(void);
 
+// Whether questions are kept in a file for later chats in a terminal, and found again.
+void plm_run_input_history(bool on);
 // Reads one question from stdin: a line, or several where each but the last ends in a backslash. On
 // a terminal it can be edited, and is remembered for the next ones. Returns false at the end of
 // input. Ctrl-C empties the line. *ret is freed by the caller.

@@ -12,6 +12,7 @@
 #include "tools/line_draw.h"
 #include "tools/line_edit.h"
 #include "tools/run.h"
+#include "tools/run_history.h"
 #include "tools/run_tty.h"
 
 // One question; more is pasted by mistake.
@@ -172,6 +173,28 @@ static bool read_lines(bool terminal, char **ret, size_t *ret_len)
 
 static struct plm_line_edit *editor; // made at the first question of a terminal
 static struct plm_line_view view;
+static bool keeps_history;
+
+void plm_run_input_history(bool on)
+{
+    keeps_history = on;
+}
+
+static void take_all(const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        plm_line_edit_take(editor, (unsigned char)bytes[i]);
+}
+
+// A question from the file is as foreign as a paste, and comes in as one.
+static void recall(const char *text, size_t len)
+{
+    plm_line_edit_begin(editor);
+    take_all("\x1b[200~", 6);
+    take_all(text, len);
+    take_all("\x1b[201~", 6);
+    plm_line_edit_remember(editor);
+}
 
 static bool draw(void)
 {
@@ -236,6 +259,8 @@ static bool edit_question(char **ret, size_t *ret_len)
         return false;
     plm_line_edit_remember(editor);
     const char *text = plm_line_edit_text(editor, ret_len);
+    if (keeps_history)
+        plm_run_history_add(text, *ret_len);
     *ret = malloc(*ret_len + 1);
     if (*ret != NULL)
         memcpy(*ret, text, *ret_len + 1);
@@ -245,8 +270,11 @@ static bool edit_question(char **ret, size_t *ret_len)
 bool plm_run_read_question(bool terminal, char **ret, size_t *ret_len)
 {
     take_interrupt(); // one that stopped the answer before
-    if (terminal && editor == NULL)
+    if (terminal && editor == NULL) {
         editor = plm_line_edit_create(QUESTION_MAX_BYTES);
+        if (editor != NULL && keeps_history)
+            plm_run_history_read(recall);
+    }
     if (!terminal || editor == NULL || !plm_run_tty_begin(interrupt_pipe[1]))
         return read_lines(terminal, ret, ret_len);
     const bool ok = edit_question(ret, ret_len);

@@ -20,6 +20,8 @@ import traceback
 
 # A start in a test proves its plan, whatever an earlier one left in the cache of whoever runs it.
 os.environ["XDG_CACHE_HOME"] = "/dev/null/none"
+# Nor are its questions anybody's.
+os.environ["XDG_STATE_HOME"] = "/dev/null/none"
 
 SKIP = 77  # how meson is told that a test could not run
 

@@ -2,7 +2,10 @@
 """`plimsoll run` through a pseudo-terminal, on the pretended engine, whose answers the words in a
 question steer (tests/support/fake_engine.c)."""
 import os
+import pathlib
 import signal
+import stat
+import tempfile
 
 import harness
 from harness import case, check, main, same
@@ -325,6 +328,59 @@ def progress_is_a_bar_that_goes_away():
     with chat("-p", "hi", env={"TERM": "dumb"}) as t:
         t.end()
         check("\x1b" not in t.seen, repr(t.seen))
+
+
+@case
+def questions_are_found_again_in_the_next_chat():
+    with tempfile.TemporaryDirectory() as folder:
+        kept = pathlib.Path(folder) / "plimsoll/history"
+        env = {"XDG_STATE_HOME": folder}
+        with chat(env=env) as t:
+            ready(t)
+            t.line("first \\ one")
+            t.expect(r"abcde\r\n> ")
+            t.type("two\x1b\rlines\n")  # Alt-Enter
+            t.expect(r"abcde\r\n> ")
+            for _ in range(5):  # nobody types so much
+                t.type("x" * 1000)
+                t.rest(0.2)
+            t.line("")
+            t.expect(r"too long for the context\]\r\n> ")
+            t.type(CTRL_D)
+            same(t.end(), 0)
+        same(kept.read_text(), "first \\\\ one\ntwo\\nlines\n")
+        same(stat.S_IMODE(kept.stat().st_mode), 0o600)
+        same(stat.S_IMODE(kept.parent.stat().st_mode), 0o700)
+        with chat(env=env) as t:
+            ready(t)
+            t.type(UP + UP + UP)  # through both lines of the last one
+            t.expect(r"first \\ one")
+            t.type(CTRL_C)
+            t.expect(r"\^C\r\n> ")
+            t.type(CTRL_D)
+            same(t.end(), 0)
+        with chat("--no-history", env=env) as t:
+            ready(t)
+            t.type(UP)
+            same(t.rest(0.3).replace("\x07", ""), "")
+            t.line("third")
+            t.expect(r"abcde\r\n> ")
+        check("third" not in kept.read_text(), kept.read_text())
+        # Without a terminal nothing is kept, and what lies there is taken as a paste is.
+        kept.write_bytes(b"old\n" * 3000 + b"bad \xff\x1b[2Jend\n" + b"no line feed")
+        with chat(env=env) as t:
+            ready(t)
+            same(kept.read_bytes().count(b"\n"), 1000)
+            t.type(UP)
+            seen = t.expect("end").string[t.at - 40:]
+            check("\x1b[2J" not in seen, seen)
+        kept.unlink()
+        kept.symlink_to(pathlib.Path(folder) / "elsewhere")
+        with chat(env=env) as t:
+            ready(t)
+            t.line("fourth")
+            t.expect(r"abcde\r\n> ")
+        check(not (pathlib.Path(folder) / "elsewhere").exists(), "a planted link was followed")
 
 
 main()
