@@ -227,7 +227,7 @@ struct plm_qkv_args {
 #define PLM_KINDS(w, act, m, c) ((w) | (act) << 8 | (m) << 16 | (c) << 24)
 #define PLM_KIND(kinds, i)      ((kinds) >> (8 * (i)) & 0xffu) // i: 0 type, 1 act, 2 mode, 3 kv_type
 
-// Gate and up products and their activation in one dispatch: silu_mul(matmul(gate), matmul(up)).
+// Gate and up products and their activation in one dispatch: gate_mul(matmul(gate), matmul(up)).
 struct plm_glu_args {
     uint64_t weight_gate; // re-laid [n_out, n_in]
     uint64_t weight_up;
@@ -315,7 +315,7 @@ struct plm_attention_merge_args {
 };
 
 // (gate / (1 + exp(-gate))) * up.
-struct plm_silu_mul_args {
+struct plm_gate_mul_args {
     uint64_t gate;    // float32 [rows, ld]
     uint64_t up;      // float32 [rows, ld]
     uint64_t dst_f32; // optional float32 [rows, n]

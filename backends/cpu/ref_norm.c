@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference: rms_norm, quantize, silu_mul.
+// Reference: rms_norm, quantize, gate_mul.
 #include "backends/cpu/fn.h"
 #include "backends/cpu/rows.h"
 
@@ -57,24 +57,24 @@ void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *
     }
 }
 
-void PLM_CPU_FN(silu_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
-    const struct plm_silu_mul_args *a = args;
+    const struct plm_gate_mul_args *a = args;
     for (uint32_t r = begin; r < end; r++) {
         const float *gate = PLM_PTR(const float, a->gate) + (uint64_t)r * a->ld;
         const float *up = PLM_PTR(const float, a->up) + (uint64_t)r * a->ld;
         if (a->dst_f32 != 0) {
             float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
             for (uint32_t i = 0; i < a->n; i++)
-                y[i] = plm_silu_mul(gate[i], up[i]);
+                y[i] = plm_gate_mul(gate[i], up[i]);
         }
         if (a->dst_q8 != 0) {
             uint8_t *q8 = PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(a->n);
             for (uint32_t b = 0; b < a->n / 32; b++) {
                 float y[32];
                 for (uint32_t i = 0; i < 32; i++)
-                    y[i] = plm_silu_mul(gate[b * 32 + i], up[b * 32 + i]);
+                    y[i] = plm_gate_mul(gate[b * 32 + i], up[b * 32 + i]);
                 plm_q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, y);
             }
         }

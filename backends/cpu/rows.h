@@ -46,7 +46,7 @@ static inline void plm_q8_store(uint8_t *record, const float x[32])
     memcpy(record + PLM_ACT_Q8_DS, &ds, 4);
 }
 
-static inline float plm_silu_mul(float gate, float up)
+static inline float plm_gate_mul(float gate, float up)
 {
     return gate / (1.0f + plm_expf(-gate)) * up;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rms_norm, quantize, silu_mul over the vectors of a vec_*.h, which is included before.
+// rms_norm, quantize, gate_mul over the vectors of a vec_*.h, which is included before.
 #include "backends/cpu/fn.h"
 #include "backends/cpu/rows.h"
 
@@ -131,10 +131,10 @@ VEC_FN vf silu_vec(vf gate, vf up)
     return vf_mul(vf_div(gate, vf_add(vf_set1(1.0f), vf_exp(vf_neg(gate)))), up);
 }
 
-void PLM_CPU_FN(silu_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
-    const struct plm_silu_mul_args *a = args;
+    const struct plm_gate_mul_args *a = args;
     for (uint32_t r = begin; r < end; r++) {
         const float *gate = PLM_PTR(const float, a->gate) + (uint64_t)r * a->ld;
         const float *up = PLM_PTR(const float, a->up) + (uint64_t)r * a->ld;

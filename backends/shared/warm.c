@@ -54,7 +54,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
              PLM_ROPE_NORM, kv_type);
     case PLM_OP_ATTENTION:
         ARGS(attention, in, out, in, in, at, 0, 1, rows, ld, heads, KV_HEADS, dim, kv_type, 1.0f);
-    case PLM_OP_SILU_MUL: ARGS(silu_mul, in, in, 0, out, rows, N, N, 0);
+    case PLM_OP_GATE_MUL: ARGS(gate_mul, in, in, 0, out, rows, N, N, 0);
     case PLM_OP_ADD: ARGS(add, in, in, out, rows, N);
     case PLM_OP_GATHER: ARGS(gather, in, in, out, rows, N);
     case PLM_OP_COPY: ARGS(copy, in, out, N);

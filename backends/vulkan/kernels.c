@@ -85,7 +85,7 @@ GRID(rope_kv, pieces(a->rows,
                      (uint64_t)a->heads *(a->dims / 2) +
                          (uint64_t)a->kv_heads * plm_div_ceil(a->head_dim, 2),
                      GROUP))
-GRID(silu_mul, pieces(a->rows, a->n, PIECE))
+GRID(gate_mul, pieces(a->rows, a->n, PIECE))
 GRID(add, fold(plm_div_ceil((uint64_t)a->rows * a->n, PIECE)))
 GRID(gather, pieces(a->rows, a->n, PIECE))
 GRID(fill, fold(plm_div_ceil(a->n_words, WORDS)))
@@ -184,7 +184,7 @@ static const struct row table[] = {
     {PLAIN(ATTENTION, attention), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
     {PLAIN(ATTENTION_SPLIT, attention_split), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
     {PLAIN(ATTENTION_MERGE, attention_merge)},
-    {PLAIN(SILU_MUL, silu_mul)},
+    {PLAIN(GATE_MUL, gate_mul)},
     {PLAIN(ADD, add)},
     {PLAIN(GATHER, gather)},
     {PLAIN(ARGMAX, argmax)},

@@ -147,7 +147,7 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
         const struct plm_kv_write_args *kv_write;
         const struct plm_rope_kv_args *rope_kv;
         const struct plm_attention_args *attention;
-        const struct plm_silu_mul_args *silu_mul;
+        const struct plm_gate_mul_args *gate_mul;
         const struct plm_add_args *add;
         const struct plm_gather_args *gather;
         const struct plm_copy_args *copy;
@@ -172,7 +172,7 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
     case PLM_OP_ATTENTION:
         return attention_work(a.attention->table_stride, a.attention->rows, a.attention->heads,
                               a.attention->kv_heads, a.attention->head_dim);
-    case PLM_OP_SILU_MUL: return floats(a.silu_mul->rows, a.silu_mul->n, 4);
+    case PLM_OP_GATE_MUL: return floats(a.gate_mul->rows, a.gate_mul->n, 4);
     case PLM_OP_ADD: return floats(a.add->rows, a.add->n, 3);
     case PLM_OP_GATHER: return floats(a.gather->rows, a.gather->n, 2);
     case PLM_OP_FILL: return a.fill->n_words * 4;

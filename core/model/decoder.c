@@ -378,7 +378,7 @@ static uint64_t gate_apart(struct pass *p, const struct plm_layer *l)
     const uint32_t n_ff = p->model->hp.n_ff;
     const bool q8 = act_of(p, &l->ffn_down) == PLM_ACT_Q8;
     const uint64_t dst = input_of(p, &l->ffn_down);
-    const struct plm_silu_mul_args a = {.gate = p->at[PLM_BUF_WIDE],
+    const struct plm_gate_mul_args a = {.gate = p->at[PLM_BUF_WIDE],
                                         .up = p->at[PLM_BUF_WIDE] + 4ull * n_ff,
                                         .dst_f32 = q8 ? 0 : dst,
                                         .dst_q8 = q8 ? dst : 0,
@@ -388,7 +388,7 @@ static uint64_t gate_apart(struct pass *p, const struct plm_layer *l)
     product(p, &l->ffn_gate, &l->ffn_gate_bias, input_of(p, &l->ffn_gate), a.gate, a.ld, false);
     product(p, &l->ffn_up, &l->ffn_up_bias, input_of(p, &l->ffn_up), a.up, a.ld, false);
     barrier(p);
-    LAUNCH(p, silu_mul, &a);
+    LAUNCH(p, gate_mul, &a);
     return dst;
 }
 

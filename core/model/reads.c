@@ -158,7 +158,7 @@ static void quantize(struct reading *r, const struct plm_quantize_args *a)
     floats(r, (uint64_t)a->rows * a->n);
 }
 
-static void silu_mul(struct reading *r, const struct plm_silu_mul_args *a)
+static void gate_mul(struct reading *r, const struct plm_gate_mul_args *a)
 {
     floats(r, 2ull * a->rows * a->n);
 }

@@ -83,7 +83,7 @@ PLM_FN float plm_silu(float gate, float up)
     return gate / (1.0f + plm_exp(-gate)) * up;
 }
 
-PLM_FN plm_vec4 plm_silu_mul4(const plm_vec4 &gate, const plm_vec4 &up)
+PLM_FN plm_vec4 plm_gate_mul4(const plm_vec4 &gate, const plm_vec4 &up)
 {
     plm_vec4 y;
     for (int c = 0; c < 4; c++)

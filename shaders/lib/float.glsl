@@ -83,7 +83,7 @@ float plm_exp(float x)
 }
 
 // (gate / (1 + exp(-gate))) * up.
-float plm_silu_mul(float gate, float up)
+float plm_gate_mul(float gate, float up)
 {
     precise float denominator = 1.0 + plm_exp(-gate);
     precise float y = gate / denominator * up;

@@ -136,7 +136,7 @@ static void bench_rows(const struct plm_cpu_kernels *k, uint32_t n, uint32_t row
     uint64_t wa = (uint64_t)(uintptr_t)w, qa = (uint64_t)(uintptr_t)q8;
     _Alignas(16) struct plm_rms_norm_args norm = {
         .x = xa, .weight = wa, .dst_q8 = qa, .rows = rows, .n = n, .eps = 1e-5f};
-    _Alignas(16) struct plm_silu_mul_args silu = {
+    _Alignas(16) struct plm_gate_mul_args silu = {
         .gate = xa, .up = ya, .dst_q8 = qa, .rows = rows, .n = n, .ld = n};
     _Alignas(16) struct plm_quantize_args quant = {.x = xa, .dst = qa, .rows = rows, .n = n};
     _Alignas(16) struct plm_add_args add = {.a = xa, .b = ya, .dst = ya, .rows = rows, .n = n};
@@ -145,7 +145,7 @@ static void bench_rows(const struct plm_cpu_kernels *k, uint32_t n, uint32_t row
         enum plm_op op;
         const void *args;
     } list[] = {{"rms_norm", PLM_OP_RMS_NORM, &norm},
-                {"silu_mul", PLM_OP_SILU_MUL, &silu},
+                {"gate_mul", PLM_OP_GATE_MUL, &silu},
                 {"quantize", PLM_OP_QUANTIZE, &quant},
                 {"add", PLM_OP_ADD, &add}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {

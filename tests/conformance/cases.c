@@ -102,22 +102,22 @@ static void conf_make_rms_norm(struct conf_case *c, struct conf_rng *rng)
     snprintf(c->label, sizeof c->label, "rms_norm rows %u n %u outputs %u", a.rows, a.n, outs);
 }
 
-static void conf_make_silu_mul(struct conf_case *c, struct conf_rng *rng)
+static void conf_make_gate_mul(struct conf_case *c, struct conf_rng *rng)
 {
-    struct plm_silu_mul_args a = {.rows = conf_draw_rows(rng)};
+    struct plm_gate_mul_args a = {.rows = conf_draw_rows(rng)};
     uint32_t outs = conf_range(rng, 1, 3);
     a.n = conf_draw_n(outs == 1 ? 1 : 32, rng);
     a.ld = a.n + conf_below(rng, 40);
     uint64_t n = (uint64_t)a.rows * a.ld;
-    conf_begin(c, PLM_OP_SILU_MUL, sizeof a);
-    conf_fill_wild(conf_input(c, FIELD(silu_mul, gate), n * 4), n, rng);
-    conf_fill_normal(conf_input(c, FIELD(silu_mul, up), n * 4), n, 1.0f, rng);
+    conf_begin(c, PLM_OP_GATE_MUL, sizeof a);
+    conf_fill_wild(conf_input(c, FIELD(gate_mul, gate), n * 4), n, rng);
+    conf_fill_normal(conf_input(c, FIELD(gate_mul, up), n * 4), n, 1.0f, rng);
     if (outs & 1)
-        conf_output(c, FIELD(silu_mul, dst_f32), (uint64_t)a.rows * a.n * 4);
+        conf_output(c, FIELD(gate_mul, dst_f32), (uint64_t)a.rows * a.n * 4);
     if (outs & 2)
-        conf_output_q8(c, FIELD(silu_mul, dst_q8), a.rows, a.n);
+        conf_output_q8(c, FIELD(gate_mul, dst_q8), a.rows, a.n);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "silu_mul rows %u n %u outputs %u", a.rows, a.n, outs);
+    snprintf(c->label, sizeof c->label, "gate_mul rows %u n %u outputs %u", a.rows, a.n, outs);
 }
 
 static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)

@@ -97,9 +97,9 @@ static bool norm_near(struct conf_case *c)
 
 static bool silu_near(struct conf_case *c)
 {
-    const struct plm_silu_mul_args *a = (const void *)c->args;
-    const float *gate = DATA(float, silu_mul, gate), *up = DATA(float, silu_mul, up);
-    const float *got = DATA(float, silu_mul, dst_f32);
+    const struct plm_gate_mul_args *a = (const void *)c->args;
+    const float *gate = DATA(float, gate_mul, gate), *up = DATA(float, gate_mul, up);
+    const float *got = DATA(float, gate_mul, dst_f32);
     for (uint64_t i = 0; got != NULL && i < (uint64_t)a->rows * a->n; i++) {
         uint64_t k = i / a->n * a->ld + i % a->n;
         double g = (double)gate[k], want = g / (1.0 + exp(-g)) * (double)up[k];
@@ -296,7 +296,7 @@ int conf_doubles(struct conf_rng *rng, int rounds)
         bool (*near)(struct conf_case *c);
     } list[] = {
         {PLM_OP_MATMUL, matmul_near},       {PLM_OP_RMS_NORM, norm_near},
-        {PLM_OP_SILU_MUL, silu_near},       {PLM_OP_QUANTIZE, quantize_near},
+        {PLM_OP_GATE_MUL, silu_near},       {PLM_OP_QUANTIZE, quantize_near},
         {PLM_OP_ATTENTION, attention_near}, {PLM_OP_ROPE, rope_near},
         {PLM_OP_ROPE_TABLE, table_near},
     };

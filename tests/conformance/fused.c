@@ -187,9 +187,9 @@ static bool glu_agrees(struct conf_target *t, struct conf_case *c, struct conf_r
                                       .n_in = a->n_in,
                                       .n_out = a->n_out,
                                       .ld_dst = a->n_out};
-    const struct plm_silu_mul_args s = {.rows = a->rows, .n = a->n_out, .ld = a->n_out};
+    const struct plm_gate_mul_args s = {.rows = a->rows, .n = a->n_out, .ld = a->n_out};
     static const size_t fused[] = {FIELD(glu, dst_f32), FIELD(glu, dst_q8)};
-    static const size_t chain[] = {FIELD(silu_mul, dst_f32), FIELD(silu_mul, dst_q8)};
+    static const size_t chain[] = {FIELD(gate_mul, dst_f32), FIELD(gate_mul, dst_q8)};
     float *gate =
         product(t, c, FIELD(glu, x), FIELD(glu, weight_gate), FIELD(glu, bias_gate), m, rng);
     float *up = product(t, c, FIELD(glu, x), FIELD(glu, weight_up), FIELD(glu, bias_up), m, rng);
@@ -199,9 +199,9 @@ static bool glu_agrees(struct conf_target *t, struct conf_case *c, struct conf_r
         struct conf_case step;
         if (out == NULL)
             continue;
-        conf_begin(&step, PLM_OP_SILU_MUL, sizeof s);
-        copy_of(&step, FIELD(silu_mul, gate), gate, bytes);
-        copy_of(&step, FIELD(silu_mul, up), up, bytes);
+        conf_begin(&step, PLM_OP_GATE_MUL, sizeof s);
+        copy_of(&step, FIELD(gate_mul, gate), gate, bytes);
+        copy_of(&step, FIELD(gate_mul, up), up, bytes);
         conf_output(&step, chain[i], out->bytes);
         void *want = run_step(t, &step, &s, chain[i], rng);
         ok = equal(c, i == 0 ? "the result" : "the 8-bit result", out->data, want, out->bytes);

@@ -121,8 +121,8 @@ static union args args_of(const struct want *w)
                                               .dims = 256,
                                               .kv_type = w->kv_type};
         break;
-    case PLM_OP_SILU_MUL:
-        a.silu_mul = (struct plm_silu_mul_args){.rows = rows, .n = 65536, .ld = 65536};
+    case PLM_OP_GATE_MUL:
+        a.gate_mul = (struct plm_gate_mul_args){.rows = rows, .n = 65536, .ld = 65536};
         break;
     case PLM_OP_ADD: a.add = (struct plm_add_args){.rows = rows, .n = OUTPUTS_MAX}; break;
     case PLM_OP_GATHER: a.gather = (struct plm_gather_args){.rows = rows, .n = OUTPUTS_MAX}; break;

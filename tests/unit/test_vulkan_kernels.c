@@ -126,8 +126,8 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
         a.rope_kv = (struct plm_rope_kv_args){
             .rows = rows, .ld = 98304, .heads = 128, .kv_heads = 128, .head_dim = 256, .dims = 256};
         break;
-    case PLM_OP_SILU_MUL:
-        a.silu_mul = (struct plm_silu_mul_args){.rows = rows, .n = 65536, .ld = 65536};
+    case PLM_OP_GATE_MUL:
+        a.gate_mul = (struct plm_gate_mul_args){.rows = rows, .n = 65536, .ld = 65536};
         break;
     case PLM_OP_ADD: a.add = (struct plm_add_args){.rows = rows, .n = OUTPUTS_MAX}; break;
     case PLM_OP_GATHER: a.gather = (struct plm_gather_args){.rows = rows, .n = OUTPUTS_MAX}; break;

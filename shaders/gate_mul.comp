@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// silu_mul: workgroup w takes piece w % pieces of row w / pieces.
+// gate_mul: workgroup w takes piece w % pieces of row w / pieces.
 #version 460
 #include "shaders/lib/float.glsl"
 #include "shaders/lib/q8.glsl"
 
-PLM_ARGS(plm_silu_mul_args);
+PLM_ARGS(plm_gate_mul_args);
 
 void main()
 {
@@ -18,7 +18,7 @@ void main()
         vec4 gate = plm_load4(a.gate + row, i, a.n, wide);
         vec4 up = plm_load4(a.up + row, i, a.n, wide);
         for (uint c = 0u; c < 4u; c++)
-            y[c] = plm_silu_mul(gate[c], up[c]);
+            y[c] = plm_gate_mul(gate[c], up[c]);
     }
     if (live && a.dst_f32 != 0ul) {
         uint64_t row_bytes = uint64_t(a.n) * 4ul;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// silu_mul: block b takes piece b % pieces of row b / pieces.
+// gate_mul: block b takes piece b % pieces of row b / pieces.
 #include "kernels/lib/act.cuh"
 
-PLM_KERNEL(plm_silu_mul, 256, 4, plm_silu_mul_args)
+PLM_KERNEL(plm_gate_mul, 256, 4, plm_gate_mul_args)
 {
     const uint32_t pieces = plm_pieces(a.n), r = blockIdx.x / pieces;
     const uint32_t i = blockIdx.x % pieces * PLM_PIECE + threadIdx.x * 4;
@@ -12,7 +12,7 @@ PLM_KERNEL(plm_silu_mul, 256, 4, plm_silu_mul_args)
     plm_await();
     const plm_vec4 gate = plm_load_vec4((const float *)a.gate + at, i, a.n, wide);
     const plm_vec4 up = plm_load_vec4((const float *)a.up + at, i, a.n, wide);
-    const plm_vec4 y = plm_silu_mul4(gate, up);
+    const plm_vec4 y = plm_gate_mul4(gate, up);
     if (a.dst_f32 != 0)
         plm_store_vec4((float *)(a.dst_f32 + r * row_bytes), i, a.n,
                        plm_aligned(a.dst_f32 | row_bytes), y);
