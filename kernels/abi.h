@@ -89,7 +89,7 @@ struct plm_get_rows_args {
 // y = (x * (1 / sqrt(mean(x^2) + eps))) * weight. With residual, x is first replaced by x +
 // residual, and that sum is stored back to x. Sums run over 16 lanes with fmaf (element i in lane
 // i % 16), lanes are then added in pairs (l and l + 8, + 4, + 2, + 1): the order that all variants
-// share.
+// share. With add, y is added to what dst_f32 holds; dst_q8 is of y alone.
 struct plm_rms_norm_args {
     uint64_t x;        // float32 [rows, n]; written when residual is there
     uint64_t residual; // optional float32 [rows, n]
@@ -227,6 +227,16 @@ struct plm_qkv_args {
 #define PLM_KINDS(w, act, m, c) ((w) | (act) << 8 | (m) << 16 | (c) << 24)
 #define PLM_KIND(kinds, i)      ((kinds) >> (8 * (i)) & 0xffu) // i: 0 type, 1 act, 2 mode, 3 kv_type
 
+// What a gate is multiplied with before its up product: 1 / (1 + exp(-z)). SiLU: z = gate. GELU in
+// its tanh form, where 0.5 * (1 + tanh(z / 2)) is the same: z = gate * fmaf(gate * gate,
+// PLM_GELU_CUBIC, PLM_GELU_LINEAR).
+PLM_ENUM(plm_gate_fn)
+PLM_VALUE(PLM_GATE_SILU, 0)
+PLM_VALUE(PLM_GATE_GELU, 1)
+PLM_ENUM_END
+#define PLM_GELU_LINEAR 1.59576912f   // 2 * sqrt(2 / pi)
+#define PLM_GELU_CUBIC  0.0713548163f // 0.044715 of it
+
 // Gate and up products and their activation in one dispatch: gate_mul(matmul(gate), matmul(up)).
 struct plm_glu_args {
     uint64_t weight_gate; // re-laid [n_out, n_in]
@@ -241,7 +251,7 @@ struct plm_glu_args {
     uint32_t rows;
     uint32_t n_in;
     uint32_t n_out;
-    uint32_t pad;
+    uint32_t gate_fn; // enum plm_gate_fn
 };
 
 // Causal attention over paged K and V: token r at pos[r] of sequence seq[r] sees positions
@@ -314,7 +324,7 @@ struct plm_attention_merge_args {
     uint32_t splits;
 };
 
-// (gate / (1 + exp(-gate))) * up.
+// (gate / (1 + exp(-z))) * up, z being the gate function's.
 struct plm_gate_mul_args {
     uint64_t gate;    // float32 [rows, ld]
     uint64_t up;      // float32 [rows, ld]
@@ -323,7 +333,7 @@ struct plm_gate_mul_args {
     uint32_t rows;
     uint32_t n;
     uint32_t ld;
-    uint32_t pad;
+    uint32_t gate_fn; // enum plm_gate_fn
 };
 
 // dst[r] = a[r] + b[r]; dst may be a or b.

@@ -12,7 +12,7 @@ PLM_KERNEL(plm_gate_mul, 256, 4, plm_gate_mul_args)
     plm_await();
     const plm_vec4 gate = plm_load_vec4((const float *)a.gate + at, i, a.n, wide);
     const plm_vec4 up = plm_load_vec4((const float *)a.up + at, i, a.n, wide);
-    const plm_vec4 y = plm_gate_mul4(gate, up);
+    const plm_vec4 y = plm_gate_mul4(gate, up, a.gate_fn);
     if (a.dst_f32 != 0)
         plm_store_vec4((float *)(a.dst_f32 + r * row_bytes), i, a.n,
                        plm_aligned(a.dst_f32 | row_bytes), y);

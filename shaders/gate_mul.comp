@@ -18,7 +18,7 @@ void main()
         vec4 gate = plm_load4(a.gate + row, i, a.n, wide);
         vec4 up = plm_load4(a.up + row, i, a.n, wide);
         for (uint c = 0u; c < 4u; c++)
-            y[c] = plm_gate_mul(gate[c], up[c]);
+            y[c] = plm_gate_mul(gate[c], up[c], a.gate_fn);
     }
     if (live && a.dst_f32 != 0ul) {
         uint64_t row_bytes = uint64_t(a.n) * 4ul;

@@ -66,7 +66,7 @@ void main()
     bool live = t < PLM_ROWS * 8u && row < a.rows && out_row < a.n_out;
     vec4 y;
     [[unroll]] for (uint c = 0u; c < 4u; c++)
-        y[c] = plm_gate_mul(sums[0][r][i + c], sums[1][r][i + c]);
+        y[c] = plm_gate_mul(sums[0][r][i + c], sums[1][r][i + c], a.gate_fn);
     if (live && a.dst_f32 != 0ul) {
         uint64_t row_bytes = uint64_t(a.n_out) * 4ul;
         plm_store4(a.dst_f32 + row * row_bytes, out_row, a.n_out,

@@ -84,7 +84,7 @@ void plm_ref_glu(const void *args, uint32_t begin, uint32_t end, void *scratch)
             float y[GLU_UNIT];
             for (uint32_t i = 0; i < n; i++)
                 y[i] = plm_gate_mul(plm_ref_dot(&gate, a->x, r, first + i, a->bias_gate),
-                                    plm_ref_dot(&up, a->x, r, first + i, a->bias_up));
+                                    plm_ref_dot(&up, a->x, r, first + i, a->bias_up), a->gate_fn);
             if (a->dst_f32 != 0)
                 memcpy(PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n_out + first, y,
                        (uint64_t)n * 4);

@@ -67,14 +67,14 @@ void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *
         if (a->dst_f32 != 0) {
             float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
             for (uint32_t i = 0; i < a->n; i++)
-                y[i] = plm_gate_mul(gate[i], up[i]);
+                y[i] = plm_gate_mul(gate[i], up[i], a->gate_fn);
         }
         if (a->dst_q8 != 0) {
             uint8_t *q8 = PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(a->n);
             for (uint32_t b = 0; b < a->n / 32; b++) {
                 float y[32];
                 for (uint32_t i = 0; i < 32; i++)
-                    y[i] = plm_gate_mul(gate[b * 32 + i], up[b * 32 + i]);
+                    y[i] = plm_gate_mul(gate[b * 32 + i], up[b * 32 + i], a->gate_fn);
                 plm_q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, y);
             }
         }

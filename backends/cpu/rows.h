@@ -46,9 +46,11 @@ static inline void plm_q8_store(uint8_t *record, const float x[32])
     memcpy(record + PLM_ACT_Q8_DS, &ds, 4);
 }
 
-static inline float plm_gate_mul(float gate, float up)
+static inline float plm_gate_mul(float gate, float up, uint32_t gate_fn)
 {
-    return gate / (1.0f + plm_expf(-gate)) * up;
+    const float z =
+        gate_fn == PLM_GATE_GELU ? gate * fmaf(gate * gate, PLM_GELU_CUBIC, PLM_GELU_LINEAR) : gate;
+    return gate / (1.0f + plm_expf(-z)) * up;
 }
 
 // Rotates one head; table is the row's (cos, sin) pairs.

@@ -126,15 +126,19 @@ void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *
         norm_row(args, r);
 }
 
-VEC_FN vf silu_vec(vf gate, vf up)
+// plm_gate_mul, lane by lane.
+VEC_FN vf gate_vec(vf gate, vf up, const bool gelu)
 {
-    return vf_mul(vf_div(gate, vf_add(vf_set1(1.0f), vf_exp(vf_neg(gate)))), up);
+    vf z = gate;
+    if (gelu)
+        z = vf_mul(gate,
+                   vf_fma(vf_mul(gate, gate), vf_set1(PLM_GELU_CUBIC), vf_set1(PLM_GELU_LINEAR)));
+    return vf_mul(vf_div(gate, vf_add(vf_set1(1.0f), vf_exp(vf_neg(z)))), up);
 }
 
-void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+VEC_FN void gate_rows(const struct plm_gate_mul_args *a, uint32_t begin, uint32_t end,
+                      const bool gelu)
 {
-    (void)scratch;
-    const struct plm_gate_mul_args *a = args;
     for (uint32_t r = begin; r < end; r++) {
         const float *gate = PLM_PTR(const float, a->gate) + (uint64_t)r * a->ld;
         const float *up = PLM_PTR(const float, a->up) + (uint64_t)r * a->ld;
@@ -142,8 +146,8 @@ void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *
             float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
             for (uint32_t k = 0; k < a->n; k += VL) {
                 uint32_t n = a->n - k < VL ? a->n - k : VL;
-                vf_store_first(y + k,
-                               silu_vec(vf_load_first(gate + k, n), vf_load_first(up + k, n)), n);
+                vf v = gate_vec(vf_load_first(gate + k, n), vf_load_first(up + k, n), gelu);
+                vf_store_first(y + k, v, n);
             }
         }
         if (a->dst_q8 != 0) {
@@ -153,10 +157,20 @@ void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *
                 VEC_UNROLL for (int i = 0; i < Q8_PARTS; i++)
                 {
                     uint32_t k = b * 32 + (uint32_t)(i * VL);
-                    v[i] = silu_vec(vf_load(gate + k), vf_load(up + k));
+                    v[i] = gate_vec(vf_load(gate + k), vf_load(up + k), gelu);
                 }
                 q8_store(q8 + b * PLM_ACT_Q8_BLOCK_BYTES, v);
             }
         }
     }
+}
+
+void PLM_CPU_FN(gate_mul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_gate_mul_args *a = args;
+    if (a->gate_fn == PLM_GATE_GELU)
+        gate_rows(a, begin, end, true);
+    else
+        gate_rows(a, begin, end, false);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations: quantisation to PLM_ACT_Q8 (kernels/abi.h), exp and SiLU. One order of rounded
+// Activations: quantisation to PLM_ACT_Q8 (kernels/abi.h), exp and gates. One order of rounded
 // operations, that of backends/cpu/arith.h and rows.h, wherever these are used: a fused op equals
 // its chain bit for bit.
 #ifndef PLM_KERNELS_ACT_CUH
@@ -77,17 +77,20 @@ PLM_FN float plm_exp(float x)
     return p * plm_float((plm_bits(t) << 23) + 0x3f800000u);
 }
 
-// (gate / (1 + exp(-gate))) * up.
-PLM_FN float plm_silu(float gate, float up)
+// (gate / (1 + exp(-z))) * up, as enum plm_gate_fn says.
+PLM_FN float plm_gate_mul(float gate, float up, uint32_t gate_fn)
 {
-    return gate / (1.0f + plm_exp(-gate)) * up;
+    const float z = gate_fn == PLM_GATE_GELU
+                        ? gate * fmaf(gate * gate, PLM_GELU_CUBIC, PLM_GELU_LINEAR)
+                        : gate;
+    return gate / (1.0f + plm_exp(-z)) * up;
 }
 
-PLM_FN plm_vec4 plm_gate_mul4(const plm_vec4 &gate, const plm_vec4 &up)
+PLM_FN plm_vec4 plm_gate_mul4(const plm_vec4 &gate, const plm_vec4 &up, uint32_t gate_fn)
 {
     plm_vec4 y;
     for (int c = 0; c < 4; c++)
-        y.v[c] = plm_silu(gate.v[c], up.v[c]);
+        y.v[c] = plm_gate_mul(gate.v[c], up.v[c], gate_fn);
     return y;
 }
 

@@ -17,7 +17,7 @@ PLM_FN void plm_glu_store(const struct plm_glu_args &a, uint32_t row, uint32_t o
         gate = gate + ((const float *)a.bias_gate)[out];
     if (live && a.bias_up != 0)
         up = up + ((const float *)a.bias_up)[out];
-    const float y = plm_silu(gate, up);
+    const float y = plm_gate_mul(gate, up, a.gate_fn);
     if (live && a.dst_f32 != 0)
         ((float *)a.dst_f32)[(uint64_t)row * a.n_out + out] = y;
     if (a.dst_q8 == 0)

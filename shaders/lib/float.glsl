@@ -82,10 +82,15 @@ float plm_exp(float x)
     return y;
 }
 
-// (gate / (1 + exp(-gate))) * up.
-float plm_gate_mul(float gate, float up)
+// (gate / (1 + exp(-z))) * up, as enum plm_gate_fn says.
+float plm_gate_mul(float gate, float up, uint gate_fn)
 {
-    precise float denominator = 1.0 + plm_exp(-gate);
+    precise float z = gate;
+    if (gate_fn == PLM_GATE_GELU) {
+        precise float square = gate * gate;
+        z = gate * plm_fma(square, PLM_GELU_CUBIC, PLM_GELU_LINEAR);
+    }
+    precise float denominator = 1.0 + plm_exp(-z);
     precise float y = gate / denominator * up;
     return y;
 }

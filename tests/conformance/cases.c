@@ -104,7 +104,7 @@ static void conf_make_rms_norm(struct conf_case *c, struct conf_rng *rng)
 
 static void conf_make_gate_mul(struct conf_case *c, struct conf_rng *rng)
 {
-    struct plm_gate_mul_args a = {.rows = conf_draw_rows(rng)};
+    struct plm_gate_mul_args a = {.rows = conf_draw_rows(rng), .gate_fn = conf_below(rng, 2)};
     uint32_t outs = conf_range(rng, 1, 3);
     a.n = conf_draw_n(outs == 1 ? 1 : 32, rng);
     a.ld = a.n + conf_below(rng, 40);
@@ -117,7 +117,8 @@ static void conf_make_gate_mul(struct conf_case *c, struct conf_rng *rng)
     if (outs & 2)
         conf_output_q8(c, FIELD(gate_mul, dst_q8), a.rows, a.n);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "gate_mul rows %u n %u outputs %u", a.rows, a.n, outs);
+    snprintf(c->label, sizeof c->label, "gate_mul rows %u n %u outputs %u gate %u", a.rows, a.n,
+             outs, a.gate_fn);
 }
 
 static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)

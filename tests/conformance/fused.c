@@ -187,7 +187,8 @@ static bool glu_agrees(struct conf_target *t, struct conf_case *c, struct conf_r
                                       .n_in = a->n_in,
                                       .n_out = a->n_out,
                                       .ld_dst = a->n_out};
-    const struct plm_gate_mul_args s = {.rows = a->rows, .n = a->n_out, .ld = a->n_out};
+    const struct plm_gate_mul_args s = {
+        .rows = a->rows, .n = a->n_out, .ld = a->n_out, .gate_fn = a->gate_fn};
     static const size_t fused[] = {FIELD(glu, dst_f32), FIELD(glu, dst_q8)};
     static const size_t chain[] = {FIELD(gate_mul, dst_f32), FIELD(gate_mul, dst_q8)};
     float *gate =

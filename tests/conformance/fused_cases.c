@@ -197,7 +197,7 @@ void conf_make_qkv(struct conf_case *c, struct conf_rng *rng)
 
 void conf_make_glu(struct conf_case *c, struct conf_rng *rng)
 {
-    struct plm_glu_args a = {.rows = draw_few_rows(rng)};
+    struct plm_glu_args a = {.rows = draw_few_rows(rng), .gate_fn = conf_below(rng, 2)};
     uint32_t outs = conf_range(rng, 1, 3);
     a.act = conf_below(rng, 3) != 0 ? PLM_ACT_Q8 : PLM_ACT_F32;
     a.type = conf_draw_type(a.act, rng);
@@ -214,8 +214,9 @@ void conf_make_glu(struct conf_case *c, struct conf_rng *rng)
     if (outs & 2)
         conf_output_q8(c, FIELD(glu, dst_q8), a.rows, a.n_out);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "glu type %u act %u rows %u n_in %u n_out %u outputs %u",
-             a.type, a.act, a.rows, a.n_in, a.n_out, outs);
+    snprintf(c->label, sizeof c->label,
+             "glu type %u act %u rows %u n_in %u n_out %u outputs %u gate %u", a.type, a.act,
+             a.rows, a.n_in, a.n_out, outs, a.gate_fn);
 }
 
 // ---- argmax ----
