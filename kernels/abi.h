@@ -99,7 +99,7 @@ struct plm_rms_norm_args {
     uint32_t rows;
     uint32_t n;
     float eps;
-    uint32_t pad;
+    uint32_t add; // 1: dst_f32 += y
 };
 
 // float32 to PLM_ACT_Q8.

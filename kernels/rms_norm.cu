@@ -33,15 +33,22 @@ PLM_FN float add_squares(const plm_vec4 &x, float squares)
     return squares;
 }
 
+// Elements i .. i+3 of what the result is added to; loaded long before it is needed.
+PLM_FN plm_vec4 load_old(const struct plm_rms_norm_args &a, const row &at, uint32_t i)
+{
+    return plm_load_vec4((const float *)a.dst_f32 + (uint64_t)at.r * a.n, i, a.n, at.wide);
+}
+
 // Elements i .. i+3 of the result. All threads of a warp call it.
 PLM_FN void store(const struct plm_rms_norm_args &a, const row &at, uint32_t i, const plm_vec4 &x,
-                  const plm_vec4 &weight, float factor)
+                  const plm_vec4 &weight, const plm_vec4 &old, float factor)
 {
     plm_vec4 y;
     for (int c = 0; c < 4; c++)
         y.v[c] = x.v[c] * factor * weight.v[c];
     if (a.dst_f32 != 0)
-        plm_store_vec4((float *)a.dst_f32 + (uint64_t)at.r * a.n, i, a.n, at.wide, y);
+        plm_store_vec4((float *)a.dst_f32 + (uint64_t)at.r * a.n, i, a.n, at.wide,
+                       a.add != 0 ? plm_add4(old, y) : y);
     if (a.dst_q8 != 0)
         plm_q8_store(i < a.n, plm_q8_record(a.dst_q8, at.r, a.n, i), y);
 }
@@ -72,6 +79,10 @@ PLM_KERNEL(plm_rms_norm, 256, 2, plm_rms_norm_args)
             plm_store_vec4(at.x, p * PLM_PIECE + first, a.n, at.wide, x[p]);
         }
     }
+    plm_vec4 old[HELD] = {};
+    if (a.add != 0)
+        for (uint32_t p = 0; p < HELD; p++)
+            old[p] = load_old(a, at, p * PLM_PIECE + first);
     float squares = 0.0f;
     for (uint32_t p = 0; p < HELD; p++)
         squares = add_squares(x[p], squares);
@@ -81,10 +92,11 @@ PLM_KERNEL(plm_rms_norm, 256, 2, plm_rms_norm_args)
 
     for (uint32_t p = 0; p < HELD; p++)
         if (p * PLM_PIECE < a.n)
-            store(a, at, p * PLM_PIECE + first, x[p], weight[p], factor);
+            store(a, at, p * PLM_PIECE + first, x[p], weight[p], old[p], factor);
     for (uint32_t piece = HELD * PLM_PIECE; piece < a.n; piece += PLM_PIECE) {
         const uint32_t i = piece + first; // read again by who has written it
         store(a, at, i, plm_load_vec4(at.x, i, a.n, at.wide),
-              plm_load_vec4(weights, i, a.n, at.wide), factor);
+              plm_load_vec4(weights, i, a.n, at.wide),
+              a.add != 0 ? load_old(a, at, i) : plm_vec4{}, factor);
     }
 }

@@ -34,8 +34,13 @@ float add_squares(vec4 x, float squares)
 void store(uint r, uint i, bool wide, vec4 x, vec4 weight, float factor)
 {
     precise vec4 y = x * factor * weight;
-    if (i < a.n && a.dst_f32 != 0ul)
-        plm_store4(a.dst_f32 + r * (uint64_t(a.n) * 4ul), i, a.n, wide, y);
+    uint64_t dst = a.dst_f32 + r * (uint64_t(a.n) * 4ul);
+    if (i < a.n && a.dst_f32 != 0ul) {
+        precise vec4 sum = y;
+        if (a.add != 0u)
+            sum = plm_load4(dst, i, a.n, wide) + y;
+        plm_store4(dst, i, a.n, wide, sum);
+    }
     if (a.dst_q8 != 0ul)
         plm_q8_store(i < a.n, plm_q8_record(a.dst_q8, r, a.n, i), y);
 }

@@ -42,8 +42,10 @@ void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *
         float factor = norm_factor(x, residual, a->n, a->eps);
         if (a->dst_f32 != 0) {
             float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
-            for (uint32_t i = 0; i < a->n; i++)
-                y[i] = x[i] * factor * weight[i];
+            for (uint32_t i = 0; i < a->n; i++) {
+                const float normed = x[i] * factor * weight[i];
+                y[i] = a->add ? y[i] + normed : normed;
+            }
         }
         if (a->dst_q8 != 0) {
             uint8_t *q8 = PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(a->n);

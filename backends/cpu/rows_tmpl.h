@@ -100,10 +100,14 @@ VEC_FN void norm_row(const struct plm_rms_norm_args *a, uint32_t r)
     if (a->dst_f32 != 0) {
         float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
         uint32_t k = 0;
-        for (; k + VL <= a->n; k += VL)
-            vf_store(y + k, vf_mul(vf_mul(vf_load(x + k), f), vf_load(weight + k)));
-        for (; k < a->n; k++)
-            y[k] = x[k] * factor * weight[k];
+        for (; k + VL <= a->n; k += VL) {
+            const vf normed = vf_mul(vf_mul(vf_load(x + k), f), vf_load(weight + k));
+            vf_store(y + k, a->add ? vf_add(vf_load(y + k), normed) : normed);
+        }
+        for (; k < a->n; k++) {
+            const float normed = x[k] * factor * weight[k];
+            y[k] = a->add ? y[k] + normed : normed;
+        }
     }
     if (a->dst_q8 != 0) {
         uint8_t *q8 = PLM_PTR(uint8_t, a->dst_q8) + r * PLM_ACT_Q8_ROW_BYTES(a->n);

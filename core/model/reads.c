@@ -70,7 +70,7 @@ static void get_rows(struct reading *r, const struct plm_get_rows_args *a)
 
 static void rms_norm(struct reading *r, const struct plm_rms_norm_args *a)
 {
-    floats(r, (uint64_t)a->rows * a->n * (a->residual != 0 ? 2 : 1));
+    floats(r, (uint64_t)a->rows * a->n * (1 + (a->residual != 0) + (a->add != 0)));
     vector(r, a->weight, a->n);
 }
 

@@ -83,6 +83,7 @@ static void conf_make_rms_norm(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_rms_norm_args a = {.rows = conf_draw_rows(rng), .eps = 1e-5f};
     uint32_t outs = conf_range(rng, 1, 3);
+    a.add = outs & 1 ? conf_below(rng, 2) : 0;
     a.n = conf_draw_n(outs == 1 ? 1 : 32, rng);
     if (conf_below(rng, 8) == 0) { // more than a device may keep in registers
         a.rows = conf_range(rng, 1, 2);
@@ -94,12 +95,15 @@ static void conf_make_rms_norm(struct conf_case *c, struct conf_rng *rng)
     if (conf_below(rng, 2))
         conf_fill_normal(conf_input(c, FIELD(rms_norm, residual), n * 4), n, 1.0f, rng);
     conf_fill_normal(conf_input(c, FIELD(rms_norm, weight), (uint64_t)a.n * 4), a.n, 1.0f, rng);
-    if (outs & 1)
+    if (a.add)
+        conf_fill_normal(conf_inout(c, FIELD(rms_norm, dst_f32), n * 4), n, 1.0f, rng);
+    else if (outs & 1)
         conf_output(c, FIELD(rms_norm, dst_f32), n * 4);
     if (outs & 2)
         conf_output_q8(c, FIELD(rms_norm, dst_q8), a.rows, a.n);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "rms_norm rows %u n %u outputs %u", a.rows, a.n, outs);
+    snprintf(c->label, sizeof c->label, "rms_norm rows %u n %u outputs %u add %u", a.rows, a.n,
+             outs, a.add);
 }
 
 static void conf_make_gate_mul(struct conf_case *c, struct conf_rng *rng)

@@ -75,6 +75,7 @@ static bool norm_near(struct conf_case *c)
     const struct plm_rms_norm_args *a = (const void *)c->args;
     const float *x = INITIAL(float, rms_norm, x), *add = DATA(float, rms_norm, residual);
     const float *w = DATA(float, rms_norm, weight), *got = DATA(float, rms_norm, dst_f32);
+    const float *old = a->add ? INITIAL(float, rms_norm, dst_f32) : NULL;
     for (uint32_t r = 0; got != NULL && r < a->rows; r++) {
         double sum = 0;
         uint64_t base = (uint64_t)r * a->n;
@@ -85,7 +86,7 @@ static bool norm_near(struct conf_case *c)
         double factor = 1.0 / sqrt(sum / a->n + (double)a->eps);
         for (uint32_t i = 0; i < a->n; i++) {
             double v = (double)x[base + i] + (add != NULL ? (double)add[base + i] : 0.0);
-            double want = v * factor * (double)w[i];
+            double want = v * factor * (double)w[i] + (old != NULL ? (double)old[base + i] : 0.0);
             if (!(fabs(want - (double)got[base + i]) <= 1e-6 * fabs(want) + 1e-6)) {
                 printf("FAIL %s: [%u][%u] %g, not %g\n", c->label, r, i, (double)got[base + i],
                        want);
