@@ -132,15 +132,17 @@ struct plm_matmul_args {
     uint32_t pad;
 };
 
-// Angles of a step: table[r][i] = (cos, sin) of pos[r] * turns[i] / 2^64 whole turns, i < dims/2.
-// The product wraps at 2^64, which drops whole turns exactly; as an int64 it is the angle between
-// minus and plus half a turn. The CPU computes in double and rounds.
+// Angles of a step: table[r][i] = (cos, sin) * scale of pos[r] * turns[i] / 2^64 whole turns,
+// i < dims/2. The product wraps at 2^64, which drops whole turns exactly; as an int64 it is the
+// angle between minus and plus half a turn. The CPU computes in double and rounds.
 struct plm_rope_table_args {
     uint64_t pos;   // int32 [rows]
     uint64_t turns; // uint64 [dims/2]: per position, in units of 2^-64 of a turn
     uint64_t dst;   // float32 [rows, dims/2, 2]
     uint32_t rows;
     uint32_t dims; // rotated elements of a head, even
+    float scale;   // the magnitude that yarn and longrope give to q and k; 0: 1
+    uint32_t pad;
 };
 
 PLM_ENUM(plm_rope_mode)
@@ -148,7 +150,8 @@ PLM_VALUE(PLM_ROPE_NORM, 0) // pairs (2i, 2i+1): llama
 PLM_VALUE(PLM_ROPE_NEOX, 1) // pairs (i, i + dims/2): qwen2
 PLM_ENUM_END
 
-// Rotates the first dims elements of every head of x in place.
+// Rotates the first dims elements of every head of x in place; none where dims is 0, here and in
+// the ops that do this together with others. The table is not read then.
 struct plm_rope_args {
     uint64_t x;     // float32 [rows, ld]: heads * head_dim elements from the start of each row
     uint64_t table; // from plm_rope_table

@@ -36,5 +36,6 @@ void main()
     vec2 x = cos_sin(float(rest) * radians);
     if ((quarter & 1u) != 0u)
         x = vec2(-x.y, x.x);
+    x *= a.scale != 0.0 ? a.scale : 1.0;
     plm_vec2_at(a.dst + (uint64_t(r) * pairs + i) * 8ul).v = (quarter & 2u) != 0u ? -x : x;
 }

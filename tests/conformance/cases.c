@@ -129,6 +129,8 @@ static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_rope_table_args a = {.rows = conf_draw_rows(rng),
                                     .dims = 2 * conf_range(rng, 1, 64)};
+    if (conf_below(rng, 2))
+        a.scale = 1.0f + 0.1f * conf_normal(rng);
     conf_begin(c, PLM_OP_ROPE_TABLE, sizeof a);
     int32_t *pos = conf_input(c, FIELD(rope_table, pos), (uint64_t)a.rows * 4);
     for (uint32_t i = 0; i < a.rows; i++)
@@ -143,14 +145,15 @@ static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)
     turns[0] = conf_below(rng, 2) ? 0 : UINT64_MAX;
     conf_output(c, FIELD(rope_table, dst), (uint64_t)a.rows * a.dims * 4);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "rope_table rows %u dims %u", a.rows, a.dims);
+    snprintf(c->label, sizeof c->label, "rope_table rows %u dims %u scale %g", a.rows, a.dims,
+             (double)a.scale);
 }
 
 static void conf_make_rope(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_rope_args a = {.rows = conf_draw_rows(rng), .heads = conf_range(rng, 1, 5)};
     a.head_dim = 8 * conf_range(rng, 1, 16);
-    a.dims = conf_below(rng, 2) ? a.head_dim : 2 * conf_range(rng, 1, a.head_dim / 2);
+    a.dims = conf_draw_rope_dims(a.head_dim, rng);
     a.ld = a.heads * a.head_dim + conf_below(rng, 9);
     a.mode = conf_below(rng, 2) ? PLM_ROPE_NEOX : PLM_ROPE_NORM;
     conf_begin(c, PLM_OP_ROPE, sizeof a);
@@ -196,7 +199,7 @@ static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
     a.heads = s.kv_heads * conf_range(rng, 1, 4);
     a.layer_offset = conf_below(rng, s.layers) * s.layer_bytes;
     a.ld = a.heads * s.head_dim + conf_below(rng, 9);
-    a.dims = conf_below(rng, 2) ? a.head_dim : 2 * conf_range(rng, 1, a.head_dim / 2);
+    a.dims = conf_draw_rope_dims(a.head_dim, rng);
     a.mode = conf_below(rng, 2) ? PLM_ROPE_NEOX : PLM_ROPE_NORM;
     conf_begin(c, PLM_OP_ROPE_KV, sizeof a);
     uint64_t slab = (a.rows + 15) / 16 * s.block_bytes, n = (uint64_t)a.rows * a.ld;

@@ -94,6 +94,11 @@ void conf_fill_wild(float *x, uint64_t n, struct conf_rng *rng)
     }
 }
 
+uint32_t conf_draw_rope_dims(uint32_t head_dim, struct conf_rng *rng)
+{
+    return conf_below(rng, 2) ? head_dim : 2 * conf_range(rng, 0, head_dim / 2);
+}
+
 struct conf_kv_shape conf_draw_kv(struct conf_rng *rng)
 {
     struct conf_kv_shape s = {.kv_heads = conf_range(rng, 1, 3),

@@ -13,6 +13,8 @@ uint32_t conf_draw_rows(struct conf_rng *rng);
 // A type of weights that is multiplied with activations of this format.
 enum plm_type conf_draw_type(uint32_t act, struct conf_rng *rng);
 uint32_t conf_draw_n_in(enum plm_type type, struct conf_rng *rng);
+// Rotated elements of a head: all, some or none.
+uint32_t conf_draw_rope_dims(uint32_t head_dim, struct conf_rng *rng);
 
 void conf_fill_normal(float *x, uint64_t n, float scale, struct conf_rng *rng);
 // Values of very different size, now and then with zeros, infinities and NaNs.

@@ -171,7 +171,7 @@ void conf_make_qkv(struct conf_case *c, struct conf_rng *rng)
     const uint32_t act = conf_below(rng, 3) != 0 ? PLM_ACT_Q8 : PLM_ACT_F32;
     const enum plm_type type = conf_draw_type(act, rng);
     const uint32_t heads = s.kv_heads * conf_range(rng, 1, 3);
-    const uint32_t dims = conf_below(rng, 2) ? s.head_dim : 2 * conf_range(rng, 1, s.head_dim / 2);
+    const uint32_t dims = conf_draw_rope_dims(s.head_dim, rng);
     struct plm_qkv_args a = {.rows = draw_few_rows(rng),
                              .n_in = conf_draw_n_in(type, rng),
                              .ld_q = heads * s.head_dim + conf_below(rng, 9),
