@@ -257,16 +257,23 @@ struct plm_glu_args {
     uint32_t gate_fn; // enum plm_gate_fn
 };
 
+// The first position that a row at pos sees: with a window the last `window` positions up to its
+// own, 0: all.
+#define PLM_ATTN_FIRST(pos, window)                                                                \
+    ((window) != 0u && (pos) >= (window) ? (pos) - (window) + 1u : 0u)
+
 // Causal attention over paged K and V: token r at pos[r] of sequence seq[r] sees positions
-// 0 .. pos[r]. tables[seq * table_stride + p/16] is the address of the block with position p.
-// Query head h uses KV head h / (heads / kv_heads). Unit u is row u % rows of KV head u / rows, so
-// that neighbouring units share K and V. Online softmax over the blocks of 16 tokens in ascending
-// order, so the result depends on q, pos and the cached rows alone. Per block: s[j] = scale *
-// (q.k_j by fmaf in ascending dimension); m' = max(m, s); c = exp(m - m'); p[j] = exp(s[j] - m');
-// lane sums l[j] = fmaf(l[j], c, p[j]); o[d] = o[d] * c, then fmaf(p[j], v[j][d], o[d]) in
-// ascending j. At the end o[d] / (the lanes of l added in pairs as in rms_norm). exp is the
-// polynomial of backends/cpu/arith.h. (The CPU's class; others cut the positions into splits, see
-// below, and are bit-equal to attention_split and attention_merge.)
+// PLM_ATTN_FIRST(pos[r], window) .. pos[r]. tables[seq * table_stride + p/16] is the address of the
+// block with position p; neither blocks nor entries are read that no row sees part of. Query head h
+// uses KV head h / (heads / kv_heads). Unit u is row u % rows of KV head u / rows, so that
+// neighbouring units share K and V. Online softmax over the blocks of 16 tokens in ascending order,
+// from the one with the first position that the row sees, so the result depends on q, pos, window
+// and the cached rows that it sees alone. Per block, j being the tokens that the row sees: s[j] =
+// scale * (q.k_j by fmaf in ascending dimension); m' = max(m, s); c = exp(m - m'); p[j] = exp(s[j]
+// - m'), 0 for the others; lane sums l[j] = fmaf(l[j], c, p[j]); o[d] = o[d] * c, then fmaf(p[j],
+// v[j][d], o[d]) in ascending j. At the end o[d] / (the lanes of l added in pairs as in rms_norm).
+// exp is the polynomial of backends/cpu/arith.h. (The CPU's class; others cut the positions into
+// splits, see below, and are bit-equal to attention_split and attention_merge.)
 struct plm_attention_args {
     uint64_t q;      // float32 [rows, ld_q]
     uint64_t dst;    // float32 [rows, heads * head_dim]
@@ -282,6 +289,8 @@ struct plm_attention_args {
     uint32_t head_dim; // multiple of 8, at most 256
     uint32_t kv_type;
     float scale;
+    uint32_t window; // 0: none
+    uint32_t pad;
 };
 
 // Few rows over long contexts: one independent piece of work per split of this many tokens. Splits
@@ -290,10 +299,17 @@ struct plm_attention_args {
 // 62 % with 64.
 #define PLM_ATTN_SPLIT_TOKENS 256
 
-// Attention over one split each: for s < ceil((pos[r] + 1) / 256), partial[r][h][s] = (top, sum,
+// Pieces of `tokens` tokens, at multiples of it, that a row sees part of at most: in a context of
+// so many tokens, through a window (0: none).
+#define PLM_ATTN_SPANNED(tokens, context, window)                                                  \
+    ((window) == 0 || (context) <= (window) ? (PLM_U64(context) + (tokens)-1) / (tokens)           \
+                                            : (PLM_U64(window) + (tokens)-2) / (tokens) + 1)
+
+// Attention over one split each. The splits of a row are those that it sees part of, from the one
+// with its first position on: for s below their number, partial[r][h][s] = (top, sum,
 // out[head_dim]) as attention has them after the blocks of that split alone, begun from scratch
-// and not divided by the sum (whose lanes are added). Records of later splits are not written.
-// Unit u is split u % splits of row u / splits.
+// and not divided by the sum (whose lanes are added). Records beyond are not written. Unit u is
+// split u % splits of row u / splits.
 struct plm_attention_split_args {
     uint64_t q;       // float32 [rows, ld_q]
     uint64_t partial; // float32 [rows, heads, splits, head_dim + 2]
@@ -308,9 +324,9 @@ struct plm_attention_split_args {
     uint32_t kv_heads;
     uint32_t head_dim;
     uint32_t kv_type;
-    uint32_t splits; // at least those of the longest row
+    uint32_t splits; // at least those of any row
     float scale;
-    uint32_t pad;
+    uint32_t window; // 0: none
 };
 
 // Merges the splits of a row in ascending order, beginning with the first one: t' = max(t, top);
@@ -325,6 +341,8 @@ struct plm_attention_merge_args {
     uint32_t heads;
     uint32_t head_dim;
     uint32_t splits;
+    uint32_t window; // that of attention_split
+    uint32_t pad;
 };
 
 // (gate / (1 + exp(-z))) * up, z being the gate function's.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention: a block has a tile of neighbouring rows of one sequence and goes over their splits in
-// ascending order, merging as attention_merge does.
+// ascending order, merging as attention_merge does. With a window the rows of a tile stand at
+// positions one after the other, so that what they see together has no gaps.
 //
 // There is a block per row, part of the heads and KV head. Those of a row that begins a run of rows
 // of one sequence, or a multiple of the rows that a tile holds, take the rows up to the next such
@@ -8,16 +9,22 @@
 // mixed, and each has blocks of its own. Blocks of later rows, which see more, come first.
 #include "kernels/lib/attention.cuh"
 
+// Whether row r can be of the tile of the row before it.
+PLM_FN bool joins(const plm_attention_args &a, uint32_t r)
+{
+    const int32_t *seq = (const int32_t *)a.seq, *pos = (const int32_t *)a.pos;
+    return seq[r - 1] == seq[r] && (a.window == 0 || pos[r - 1] + 1 == pos[r]);
+}
+
 // The rows of the tile that begins at row r; 0 if none does.
 PLM_FN int rows_of(const plm_attention_args &a, uint32_t r, uint32_t most)
 {
-    const int32_t *seq = (const int32_t *)a.seq;
-    if (r % most != 0 && seq[r - 1] == seq[r])
+    if (r % most != 0 && joins(a, r))
         return 0;
     uint32_t end = r / most * most + most;
     end = end < a.rows ? end : a.rows;
     uint32_t n = 1;
-    while (r + n < end && seq[r + n] == seq[r])
+    while (r + n < end && joins(a, r + n))
         n++;
     return (int)n;
 }
@@ -28,18 +35,24 @@ template <int NT> struct merged {
     plm_split_factors factors[NT * 8];
 };
 
-// Merges the split of tokens from `first` on, o, into all. The first one is taken as it is, and one
-// that a query does not reach changes nothing.
+// Where the first split begins that a query sees part of.
+PLM_FN int first_split(const plm_attn_view &v)
+{
+    return v.first / PLM_ATTN_SPLIT_TOKENS * PLM_ATTN_SPLIT_TOKENS;
+}
+
+// Merges the split of tokens from `at` on, o, into all. A query's first one is taken as it is, and
+// one that it does not see changes nothing.
 PLM_ATTN_TEMPLATE
 PLM_FN void merge(merged<NT> &m, float (&all)[D / 64][NT][4],
                   const plm_attn_shared<ELEM, D, NT, SLOTS> &split, const PLM_ATTN_OUTPUTS,
-                  int first)
+                  int at)
 {
     const uint32_t i = threadIdx.x;
-    if (i < NT * 8 && first == 0) {
+    if (i < NT * 8 && at == first_split(split.view[i])) {
         m.top[i] = split.top[i];
         m.sum[i] = split.sum[i];
-    } else if (i < NT * 8 && first < split.seen[i]) {
+    } else if (i < NT * 8 && plm_attn_sees(split.view[i], at)) {
         m.factors[i] = plm_merge_split(m.top[i], m.sum[i], split.top[i], split.sum[i]);
     }
     __syncthreads();
@@ -48,7 +61,8 @@ PLM_FN void merge(merged<NT> &m, float (&all)[D / 64][NT][4],
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             const int query = plm_attn_query(n, c);
-            if (first != 0 && first >= split.seen[query])
+            const bool is_first = at == first_split(split.view[query]);
+            if (!is_first && !plm_attn_sees(split.view[query], at))
                 continue;
             const plm_split_factors f = m.factors[query];
 #pragma unroll
@@ -56,7 +70,7 @@ PLM_FN void merge(merged<NT> &m, float (&all)[D / 64][NT][4],
 #pragma unroll
                 for (int j = c; j < 4; j += 2) {
                     const float fresh = plm_attn_output(o[d][n][j]);
-                    all[d][n][j] = first == 0 ? fresh : plm_merge_output(all[d][n][j], fresh, f);
+                    all[d][n][j] = is_first ? fresh : plm_merge_output(all[d][n][j], fresh, f);
                 }
         }
 }
@@ -76,14 +90,15 @@ PLM_FN void run(const plm_attention_args &a, plm_attn_shared<ELEM, D, NT, SLOTS>
     float all[D / 64][NT][4], o[D / 64][NT][4];
     plm_attn_stream stream = plm_attn_open(a, tile, shared, 0, 0x7fffffff / PLM_ATTN_CHUNK);
 #pragma unroll 1
-    for (int first = 0; first < stream.tokens; first += PLM_ATTN_SPLIT_TOKENS) {
-        const int chunk = first / PLM_ATTN_CHUNK;
+    for (int split = stream.first / PLM_ATTN_SPLIT_TOKENS;
+         split * PLM_ATTN_SPLIT_TOKENS < stream.tokens; split++) {
+        const int begin = split * PLM_ATTN_SPLIT_CHUNKS;
         plm_attn_clear(shared, o);
 #pragma unroll 1
-        for (int i = 0; i < PLM_ATTN_SPLIT_CHUNKS; i++)
-            if ((chunk + i) * PLM_ATTN_PIECES < stream.end)
-                plm_attn_chunk(shared, stream, o, chunk + i);
-        merge(m, all, shared, o, first);
+        for (int chunk = plm_attn_first_chunk(stream, begin);
+             chunk < begin + PLM_ATTN_SPLIT_CHUNKS && chunk * PLM_ATTN_PIECES < stream.end; chunk++)
+            plm_attn_chunk(shared, stream, o, chunk);
+        merge(m, all, shared, o, split * PLM_ATTN_SPLIT_TOKENS);
     }
 
 #pragma unroll

@@ -57,7 +57,9 @@ PLM_KERNEL(plm_attention_merge, THREADS, 4, plm_attention_merge_args)
     plm_await();
     plm_vec4 x = {};
     if (live) {
-        const uint32_t splits = (uint32_t)((const int32_t *)a.pos)[r] / PLM_ATTN_SPLIT_TOKENS + 1;
+        const uint32_t pos = (uint32_t)((const int32_t *)a.pos)[r];
+        const uint32_t splits = pos / PLM_ATTN_SPLIT_TOKENS -
+                                PLM_ATTN_FIRST(pos, a.window) / PLM_ATTN_SPLIT_TOKENS + 1;
         const uint64_t record = ((uint64_t)r * a.heads + i / a.head_dim) * a.splits;
         x = merged((const float *)a.partial + record * (a.head_dim + 2), a.head_dim + 2,
                    i % a.head_dim, splits);

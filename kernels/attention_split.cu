@@ -8,19 +8,22 @@ PLM_ATTN_TEMPLATE
 PLM_FN void run(const plm_attention_split_args &a, plm_attn_shared<ELEM, D, NT, SLOTS> &shared)
 {
     const uint32_t tiles = a.kv_heads * plm_attn_parts(a.heads / a.kv_heads, NT * 8);
-    const uint32_t split = blockIdx.y;
+    const uint32_t split = blockIdx.y; // of those of the row
     plm_attn_tile tile = plm_attn_heads<NT>(a.heads, a.kv_heads, blockIdx.x % tiles);
     tile.row = blockIdx.x / tiles;
     tile.rows = 1;
     plm_release();
     plm_await();
-    if (split > (uint32_t)((const int32_t *)a.pos)[tile.row] / PLM_ATTN_SPLIT_TOKENS)
+    const int at = (plm_attn_first(a, tile.row) / PLM_ATTN_SPLIT_TOKENS + (int)split) *
+                   PLM_ATTN_SPLIT_TOKENS;
+    if (at > ((const int32_t *)a.pos)[tile.row])
         return;
     float o[D / 64][NT][4];
-    const int first = (int)split * PLM_ATTN_SPLIT_CHUNKS;
-    plm_attn_stream stream = plm_attn_open(a, tile, shared, first, first + PLM_ATTN_SPLIT_CHUNKS);
+    const int begin = at / PLM_ATTN_CHUNK;
+    plm_attn_stream stream = plm_attn_open(a, tile, shared, begin, begin + PLM_ATTN_SPLIT_CHUNKS);
     plm_attn_clear(shared, o);
-    for (int chunk = first; chunk * PLM_ATTN_PIECES < stream.end; chunk++)
+    for (int chunk = plm_attn_first_chunk(stream, begin); chunk * PLM_ATTN_PIECES < stream.end;
+         chunk++)
         plm_attn_chunk(shared, stream, o, chunk);
 
     const uint64_t ld = (uint64_t)a.splits * (a.head_dim + 2); // from one head to the next

@@ -54,9 +54,11 @@ shared uint64_t blocks[BLOCKS]; // of this KV head in the split: where its K beg
 
 // The tile.
 uint row0, rows, head0, heads, kv_head;
-// Rows of a run belong to one sequence; tokens that each query sees, 0 outside the run.
+// Rows of a run belong to one sequence; each query sees the tokens [first, seen), none outside the
+// run, and all together [earliest, longest).
+uint first[QUERIES];
 uint seen[QUERIES];
-uint longest;
+uint earliest, longest;
 
 void load_queries()
 {
@@ -74,14 +76,20 @@ void load_queries()
     }
 }
 
-// Scores of two neighbouring tokens of this invocation, for all queries.
-void score(uint first)
+bool sees(uint q, uint token)
+{
+    return token >= first[q] && token < seen[q];
+}
+
+// Scores of two neighbouring tokens of this invocation, for all queries; the split begins at
+// token `begin`.
+void score(uint begin)
 {
     const uint j = gl_LocalInvocationIndex * 2;
     precise vec2 dot[QUERIES];
     [[unroll]] for (uint q = 0; q < QUERIES; q++)
         dot[q] = vec2(0);
-    if (first + j < longest) {
+    if (begin + j + 1 >= earliest && begin + j < longest) { // so their block is there
         uint64_t at = blocks[j / PLM_KV_BLOCK_TOKENS] + (j % PLM_KV_BLOCK_TOKENS) * ELEM;
         for (uint d = 0; d < a.head_dim; d += 4, at += 4 * PLM_KV_BLOCK_TOKENS * ELEM) {
             vec2 k[4];
@@ -95,8 +103,8 @@ void score(uint first)
         }
     }
     [[unroll]] for (uint q = 0; q < QUERIES; q++) {
-        weight[q * TOKENS + j] = first + j < seen[q] ? dot[q].x * a.scale : LOWEST;
-        weight[q * TOKENS + j + 1] = first + j + 1 < seen[q] ? dot[q].y * a.scale : LOWEST;
+        weight[q * TOKENS + j] = sees(q, begin + j) ? dot[q].x * a.scale : LOWEST;
+        weight[q * TOKENS + j + 1] = sees(q, begin + j + 1) ? dot[q].y * a.scale : LOWEST;
     }
 }
 
@@ -143,7 +151,7 @@ void weigh()
 
 // Weighted sums of V over the split's tokens: invocation p * pairs + d has two outputs of part p.
 // In the end part 0 has them all.
-void gather(uint first, out vec2 ret[QUERIES])
+void gather(uint begin, out vec2 ret[QUERIES])
 {
     const uint pairs = a.head_dim / 2, parts = GROUP / pairs;
     const uint part = gl_LocalInvocationIndex / pairs, pair = gl_LocalInvocationIndex % pairs;
@@ -151,12 +159,13 @@ void gather(uint first, out vec2 ret[QUERIES])
     precise vec2 sum[QUERIES];
     [[unroll]] for (uint q = 0; q < QUERIES; q++)
         sum[q] = vec2(0);
-    const uint end = min(TOKENS, longest - first);
-    for (uint j = part; part < parts && j < end; j += parts) {
+    const uint end = min(TOKENS, longest - begin), lowest = earliest > begin ? earliest - begin : 0;
+    uint j = part + lowest / parts * parts; // or the one after it
+    for (j += j < lowest ? parts : 0; part < parts && j < end; j += parts) {
         vec2 v = load_pair(blocks[j / PLM_KV_BLOCK_TOKENS] + v_offset +
                            (j % PLM_KV_BLOCK_TOKENS) * a.head_dim * ELEM);
         [[unroll]] for (uint q = 0; q < QUERIES; q++) // what a query does not see may be anything
-            if (first + j < seen[q])
+            if (sees(q, begin + j))
                 sum[q] = plm_fma(vec2(weight[q * TOKENS + j]), v, sum[q]);
     }
     barrier(); // all have read the weights
@@ -179,16 +188,16 @@ void gather(uint first, out vec2 ret[QUERIES])
 // One split of the run's sequence: tops, sums and part 0's outputs.
 void attend(uint64_t table, uint split, out vec2 ret[QUERIES])
 {
-    const uint first = split * TOKENS;
-    const uint block = gl_LocalInvocationIndex;
-    if (block < BLOCKS && first + block * PLM_KV_BLOCK_TOKENS < longest)
+    const uint begin = split * TOKENS;
+    const uint block = gl_LocalInvocationIndex, at = begin + block * PLM_KV_BLOCK_TOKENS;
+    if (block < BLOCKS && at + PLM_KV_BLOCK_TOKENS > earliest && at < longest)
         blocks[block] = plm_u64_at(table + uint64_t(split * BLOCKS + block) * 8ul).v +
                         a.layer_offset + kv_head * a.head_dim * PLM_KV_BLOCK_TOKENS * ELEM;
     barrier();
-    score(first);
+    score(begin);
     barrier();
     weigh();
-    gather(first, ret);
+    gather(begin, ret);
 }
 
 // Whether this invocation holds outputs, and which: elements pair and pair + 1 of a head.
@@ -200,7 +209,7 @@ bool holds_outputs()
 #ifdef PLM_SPLIT
 void run(uint64_t table)
 {
-    const uint split = gl_WorkGroupID.z;
+    const uint slot = gl_WorkGroupID.z, split = earliest / TOKENS + slot;
     if (split * TOKENS >= longest)
         return;
     vec2 o[QUERIES];
@@ -209,7 +218,7 @@ void run(uint64_t table)
         if (split * TOKENS >= seen[q] || q % HEADS >= heads)
             continue;
         uint64_t record = a.partial + ((uint64_t(row0 + q / HEADS) * a.heads + head0 + q % HEADS) *
-                                       a.splits + split) * (a.head_dim + 2u) * 4ul;
+                                       a.splits + slot) * (a.head_dim + 2u) * 4ul;
         if (gl_LocalInvocationIndex == 0)
             plm_vec2_at(record).v = vec2(tops[q], sums[q]);
         if (holds_outputs())
@@ -221,15 +230,15 @@ void run(uint64_t table)
 {
     float top[QUERIES], sum[QUERIES];
     vec2 merged[QUERIES];
-    for (uint split = 0; split * TOKENS < longest; split++) {
+    for (uint split = earliest / TOKENS; split * TOKENS < longest; split++) {
         vec2 o[QUERIES];
         attend(table, split, o);
         [[unroll]] for (uint q = 0; q < QUERIES; q++) {
-            if (split == 0) {
+            if (split == first[q] / TOKENS) {
                 top[q] = tops[q];
                 sum[q] = sums[q];
                 merged[q] = o[q];
-            } else if (split * TOKENS < seen[q]) {
+            } else if (sees(q, split * TOKENS)) {
                 vec2 factor = plm_merge_split(top[q], sum[q], tops[q], sums[q]);
                 merged[q] = vec2(plm_merge_output(merged[q].x, o[q].x, factor),
                                  plm_merge_output(merged[q].y, o[q].y, factor));
@@ -246,6 +255,24 @@ void run(uint64_t table)
 }
 #endif
 
+// Whether row r of the tile is of the run of the row before it: of its sequence, and with a window
+// at the next position, so that what a run sees has no gaps; where splits have workgroups of their
+// own, also with the same first one.
+bool joins(uint r)
+{
+    uint64_t at = (row0 + r) * 4ul;
+    uint pos = plm_u32_at(a.pos + at).v;
+    if (plm_u32_at(a.seq + at - 4ul).v != plm_u32_at(a.seq + at).v)
+        return false;
+    if (a.window == 0)
+        return true;
+#ifdef PLM_SPLIT
+    if (PLM_ATTN_FIRST(pos - 1, a.window) / TOKENS != PLM_ATTN_FIRST(pos, a.window) / TOKENS)
+        return false;
+#endif
+    return plm_u32_at(a.pos + at - 4ul).v + 1 == pos;
+}
+
 void main()
 {
     const uint group = a.heads / a.kv_heads, chunks = (group + HEADS - 1) / HEADS;
@@ -255,16 +282,21 @@ void main()
     head0 = kv_head * group + gl_WorkGroupID.y % chunks * HEADS;
     heads = min(HEADS, (kv_head + 1) * group - head0);
     load_queries();
-    // Rows of one sequence share what they read; a tile with several takes them in turn.
+    // The rows of a run share what they read; a tile with several takes them in turn.
     for (uint begin = 0, end; begin < rows; begin = end) {
         uint seq = plm_u32_at(a.seq + (row0 + begin) * 4ul).v;
-        for (end = begin + 1; end < rows && plm_u32_at(a.seq + (row0 + end) * 4ul).v == seq;)
+        for (end = begin + 1; end < rows && joins(end);)
             end++;
+        earliest = 0xffffffffu;
         longest = 0;
         [[unroll]] for (uint q = 0; q < QUERIES; q++) {
             uint row = q / HEADS;
             bool within = row >= begin && row < end;
-            seen[q] = within ? plm_u32_at(a.pos + (row0 + row) * 4ul).v + 1 : 0;
+            uint pos = within ? plm_u32_at(a.pos + (row0 + row) * 4ul).v : 0;
+            first[q] = within ? PLM_ATTN_FIRST(pos, a.window) : 0;
+            seen[q] = within ? pos + 1 : 0;
+            if (within)
+                earliest = min(earliest, first[q]);
             longest = max(longest, seen[q]);
         }
         run(a.tables + uint64_t(seq) * a.table_stride * 8ul);

@@ -11,7 +11,9 @@ vec4 merged(uint row, uint element)
 {
     const uint64_t record_bytes = (a.head_dim + 2u) * 4ul;
     const uint64_t out_offset = 8ul + element % a.head_dim * 4ul;
-    const uint n = plm_u32_at(a.pos + row * 4ul).v / PLM_ATTN_SPLIT_TOKENS + 1u;
+    const uint pos = plm_u32_at(a.pos + row * 4ul).v;
+    const uint n = pos / PLM_ATTN_SPLIT_TOKENS -
+                   PLM_ATTN_FIRST(pos, a.window) / PLM_ATTN_SPLIT_TOKENS + 1u;
     uint64_t at = a.partial +
                   (uint64_t(row) * a.heads + element / a.head_dim) * a.splits * record_bytes;
     vec2 state = plm_vec2_at(at).v; // top and sum

@@ -15,7 +15,7 @@
 struct at_query {
     const float *q;
     float *dst;
-    uint32_t pos;
+    uint32_t first, pos; // positions: the first that it sees, and its own
 };
 
 // Lives in the worker's scratch.
@@ -28,7 +28,7 @@ struct at_tile {
     float top[AT_QUERIES];
     float scale[AT_QUERIES]; // what the sums so far are multiplied by in this block
     struct at_query query[AT_QUERIES];
-    uint32_t n[AT_QUERIES]; // tokens of this block that the query sees
+    uint32_t from[AT_QUERIES], n[AT_QUERIES]; // tokens of this block that the query sees: [from, n)
     uint32_t queries;
 };
 _Static_assert(sizeof(struct at_tile) <= PLM_CPU_SCRATCH_BYTES,
@@ -69,7 +69,7 @@ VEC_FN void at_scores(const struct at_query *query, const int count, const uint8
 // Scores of query i, at `score`, to probabilities, and the running maximum and sums.
 VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float *score, float scale)
 {
-    const int n = (int)t->n[i];
+    const int from = (int)t->from[i], n = (int)t->n[i];
     const vf low = vf_set1(-INFINITY);
     vf s[AT_PARTS], most = low;
     VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
@@ -77,6 +77,8 @@ VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float *score, float scale)
         s[part] = vf_mul(vf_load(score + part * VL), vf_set1(scale));
         if (n < AT_BLOCK)
             s[part] = vf_first(s[part], low, n - part * VL);
+        if (from > 0)
+            s[part] = vf_first(low, s[part], from - part * VL);
         most = vf_max(s[part], most);
     }
     float top = vf_top(most);
@@ -89,6 +91,8 @@ VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float *score, float scale)
         vf p = vf_exp(vf_sub(s[part], vf_set1(top)));
         if (n < AT_BLOCK)
             p = vf_first(p, vf_set1(0.0f), n - part * VL);
+        if (from > 0)
+            p = vf_first(vf_set1(0.0f), p, from - part * VL);
         vf_store(score + part * VL, p);
         float *sums = &t->sums[i][part * VL];
         vf_store(sums, vf_fma(vf_load(sums), vf_set1(t->scale[i]), p));
@@ -142,22 +146,26 @@ VEC_FN void at_values_all(struct at_tile *t, uint32_t first, const int count,
 VEC_FN void at_finish(struct at_tile *t, uint32_t first, const int count, float (*p)[AT_BLOCK],
                       const struct at_kv *kv, const bool f16)
 {
+    const uint32_t from = t->from[first];
     uint32_t least = AT_BLOCK, most = 0;
+    bool ragged = false; // windows that begin at different tokens
     for (int i = 0; i < count; i++) {
         uint32_t n = t->n[first + (uint32_t)i];
         at_softmax(t, first + (uint32_t)i, p[i], kv->scale);
         least = n < least ? n : least;
         most = n > most ? n : most;
+        ragged = ragged || t->from[first + (uint32_t)i] != from;
     }
     const float(*probability)[AT_BLOCK] = (const float(*)[AT_BLOCK])p;
-    at_values_all(t, first, count, probability, 0, least, true, kv, f16);
-    if (least == most)
-        return;
     // Tokens that only some of the queries see must not touch the others, not even times zero.
+    if (!ragged)
+        at_values_all(t, first, count, probability, from, least, true, kv, f16);
+    if (!ragged && least == most)
+        return;
     for (int i = 0; i < count; i++) {
-        uint32_t q = first + (uint32_t)i;
-        if (t->n[q] > least)
-            at_values_all(t, q, 1, probability + i, least, t->n[q], false, kv, f16);
+        uint32_t q = first + (uint32_t)i, begin = ragged ? t->from[q] : least;
+        if (t->n[q] > begin)
+            at_values_all(t, q, 1, probability + i, begin, t->n[q], ragged, kv, f16);
     }
 }
 
@@ -228,7 +236,8 @@ AT_TYPED(f16, true)
 AT_TYPED(f32, false)
 
 // A block in half precision for many queries: converted once.
-static void at_block_converted(struct at_tile *t, uint32_t first, const struct at_kv *kv)
+static void at_block_converted(struct at_tile *t, uint32_t first, uint32_t end,
+                               const struct at_kv *kv)
 {
     struct at_kv f = *kv;
     for (uint32_t i = 0; i < AT_BLOCK * kv->head_dim; i += VL) {
@@ -237,7 +246,13 @@ static void at_block_converted(struct at_tile *t, uint32_t first, const struct a
     }
     f.k = (const uint8_t *)t->k;
     f.v = (const uint8_t *)t->v;
-    at_block_f32(t, first, t->queries, &f);
+    at_block_f32(t, first, end, &f);
+}
+
+// After the first block that a tile of one token sees.
+static void at_whole_blocks(struct at_tile *t)
+{
+    memset(t->from, 0, t->queries * sizeof t->from[0]);
 }
 
 // The sequence's block table and where a KV head's data lies in a block.
@@ -253,16 +268,18 @@ static struct at_kv at_open(const struct plm_attention_args *a, const struct at_
     return (struct at_kv){block + s->k_offset, block + s->v_offset, a->head_dim, a->scale};
 }
 
-// Blocks [0, ret) of a tile of few queries of one token, as far as they are full.
+// The blocks up to ret of a tile of few queries of one token, as far as they are full.
 static uint32_t at_run_few(struct at_tile *t, const struct plm_attention_args *a,
                            const struct at_source *s)
 {
     const uint32_t full = (t->query[0].pos + 1) / AT_BLOCK;
-    uint32_t b = 0;
+    uint32_t b = t->query[0].first / AT_BLOCK;
     if (t->queries > AT_AHEAD_QUERIES || t->query[0].pos != t->query[t->queries - 1].pos)
-        return 0;
-    for (uint32_t i = 0; i < t->queries; i++)
+        return b;
+    for (uint32_t i = 0; i < t->queries; i++) {
+        t->from[i] = t->query[0].first % AT_BLOCK;
         t->n[i] = AT_BLOCK;
+    }
     for (; b + AT_AHEAD <= full; b += AT_AHEAD) {
         const uint8_t *k[AT_AHEAD];
         struct at_kv kv[AT_AHEAD];
@@ -272,21 +289,33 @@ static uint32_t at_run_few(struct at_tile *t, const struct plm_attention_args *a
         }
         if (a->kv_type == PLM_TYPE_F16) {
             at_ahead_f16(t, k, a->head_dim);
-            for (uint32_t i = 0; i < AT_AHEAD; i++)
+            for (uint32_t i = 0; i < AT_AHEAD; i++, at_whole_blocks(t))
                 at_finish_f16(t, t->score + i * t->queries, &kv[i]);
         } else {
             at_ahead_f32(t, k, a->head_dim);
-            for (uint32_t i = 0; i < AT_AHEAD; i++)
+            for (uint32_t i = 0; i < AT_AHEAD; i++, at_whole_blocks(t))
                 at_finish_f32(t, t->score + i * t->queries, &kv[i]);
         }
     }
     return b;
 }
 
+// Which queries of a tile see part of block b: [*first, *end), and which tokens of it.
+static void at_see(struct at_tile *t, uint32_t b, uint32_t first, uint32_t *end)
+{
+    while (*end < t->queries && t->query[*end].first / AT_BLOCK <= b)
+        ++*end;
+    for (uint32_t i = first; i < *end; i++) {
+        const uint32_t at = b * AT_BLOCK, n = t->query[i].pos + 1 - at;
+        t->from[i] = t->query[i].first > at ? t->query[i].first - at : 0;
+        t->n[i] = n < AT_BLOCK ? n : AT_BLOCK;
+    }
+}
+
 // Runs a tile whose queries are ordered by position and belong to one sequence and KV head.
 static void at_run(struct at_tile *t, const struct plm_attention_args *a, const struct at_source *s)
 {
-    uint32_t first = 0; // queries before it do not reach the block
+    uint32_t first = 0, end = 0; // queries before `first` and from `end` on do not see the block
     for (uint32_t i = 0; i < t->queries; i++) {
         t->top[i] = -INFINITY;
         memset(t->out[i], 0, (uint64_t)a->head_dim * 4);
@@ -297,17 +326,16 @@ static void at_run(struct at_tile *t, const struct plm_attention_args *a, const 
             first++;
         if (first == t->queries)
             break;
-        for (uint32_t i = first; i < t->queries; i++) {
-            uint32_t n = t->query[i].pos + 1 - b * AT_BLOCK;
-            t->n[i] = n < AT_BLOCK ? n : AT_BLOCK;
-        }
+        if (t->query[first].first / AT_BLOCK > b)
+            b = t->query[first].first / AT_BLOCK; // nobody sees what lies between
+        at_see(t, b, first, &end);
         struct at_kv kv = at_open(a, s, b);
         if (a->kv_type != PLM_TYPE_F16)
-            at_block_f32(t, first, t->queries, &kv);
-        else if (t->queries - first >= 2 * VEC_QUERIES)
-            at_block_converted(t, first, &kv);
+            at_block_f32(t, first, end, &kv);
+        else if (end - first >= 2 * VEC_QUERIES)
+            at_block_converted(t, first, end, &kv);
         else
-            at_block_f16(t, first, t->queries, &kv);
+            at_block_f16(t, first, end, &kv);
     }
     for (uint32_t i = 0; i < t->queries; i++) {
         vf sum = vf_set1(plm_sum16(t->sums[i]));
@@ -327,7 +355,7 @@ static void at_gather(struct at_tile *t, const struct plm_attention_args *a, uin
             t->query[t->queries++] = (struct at_query){
                 PLM_PTR(const float, a->q) + (uint64_t)i * a->ld_q + k * a->head_dim,
                 PLM_PTR(float, a->dst) + ((uint64_t)i * a->heads + k) * a->head_dim,
-                (uint32_t)pos[i]};
+                PLM_ATTN_FIRST((uint32_t)pos[i], a->window), (uint32_t)pos[i]};
 }
 
 void PLM_CPU_FN(attention)(const void *args, uint32_t begin, uint32_t end, void *scratch)

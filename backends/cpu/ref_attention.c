@@ -3,8 +3,7 @@
 #include "backends/cpu/refs.h"
 #include "backends/cpu/rows.h"
 
-#define BLOCK        PLM_KV_BLOCK_TOKENS
-#define SPLIT_BLOCKS (PLM_ATTN_SPLIT_TOKENS / BLOCK)
+#define BLOCK PLM_KV_BLOCK_TOKENS
 
 static float kv_load(const uint8_t *base, uint64_t i, uint32_t kv_type)
 {
@@ -17,18 +16,28 @@ static float kv_load(const uint8_t *base, uint64_t i, uint32_t kv_type)
 struct view {
     const uint64_t *table; // of its sequence
     uint64_t layer_offset;
-    uint32_t tokens;
+    uint32_t first, end; // positions
     uint32_t kv_heads, head_dim, kv_type;
     float scale;
 };
 
-// That of row r. Both ops' arguments have these fields.
+// Row r's of an array of positions or sequences.
+static uint32_t row_of(uint64_t array, uint32_t r)
+{
+    return (uint32_t)PLM_PTR(const int32_t, array)[r];
+}
+
+// The view of row r. Both ops' arguments have these fields.
 #define VIEW_OF(a, r)                                                                              \
-    ((struct view){PLM_PTR(const uint64_t, (a)->tables) +                                          \
-                       (uint64_t)(uint32_t)PLM_PTR(const int32_t, (a)->seq)[r] *                   \
-                           (a)->table_stride,                                                      \
-                   (a)->layer_offset, (uint32_t)PLM_PTR(const int32_t, (a)->pos)[r] + 1,           \
-                   (a)->kv_heads, (a)->head_dim, (a)->kv_type, (a)->scale})
+    ((struct view){.table = PLM_PTR(const uint64_t, (a)->tables) +                                 \
+                            (uint64_t)row_of((a)->seq, r) * (a)->table_stride,                     \
+                   .layer_offset = (a)->layer_offset,                                              \
+                   .first = PLM_ATTN_FIRST(row_of((a)->pos, r), (a)->window),                      \
+                   .end = row_of((a)->pos, r) + 1,                                                 \
+                   .kv_heads = (a)->kv_heads,                                                      \
+                   .head_dim = (a)->head_dim,                                                      \
+                   .kv_type = (a)->kv_type,                                                        \
+                   .scale = (a)->scale})
 
 // Softmax state of one query head over the blocks seen so far.
 struct state {
@@ -37,14 +46,14 @@ struct state {
     float *out; // [head_dim]
 };
 
-// Adds the first n tokens of a block. k and v point to the head's [head_dim][16] and
+// Adds the tokens [from, n) of a block. k and v point to the head's [head_dim][16] and
 // [16][head_dim].
 static void attend_block(struct state *s, const float *q, const uint8_t *k, const uint8_t *v,
-                         uint32_t n, const struct view *a)
+                         uint32_t from, uint32_t n, const struct view *a)
 {
     float score[BLOCK], p[BLOCK] = {0};
     float top = s->top;
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = from; j < n; j++) {
         float dot = 0.0f;
         for (uint32_t d = 0; d < a->head_dim; d++)
             dot = fmaf(q[d], kv_load(k, d * BLOCK + j, a->kv_type), dot);
@@ -52,39 +61,38 @@ static void attend_block(struct state *s, const float *q, const uint8_t *k, cons
         top = score[j] > top ? score[j] : top;
     }
     float c = plm_expf(s->top - top);
-    for (uint32_t j = 0; j < n; j++)
+    for (uint32_t j = from; j < n; j++)
         p[j] = plm_expf(score[j] - top);
     for (uint32_t j = 0; j < BLOCK; j++)
         s->sums[j] = fmaf(s->sums[j], c, p[j]);
     for (uint32_t d = 0; d < a->head_dim; d++) {
         float o = s->out[d] * c;
-        for (uint32_t j = 0; j < n; j++)
+        for (uint32_t j = from; j < n; j++)
             o = fmaf(p[j], kv_load(v, (uint64_t)j * a->head_dim + d, a->kv_type), o);
         s->out[d] = o;
     }
     s->top = top;
 }
 
-// Blocks [first, end) of one KV head, begun from scratch; out is not divided by the sum.
+// What the row sees of positions [begin, end) of one KV head, begun from scratch; out is not
+// divided by the sum. begin is a multiple of BLOCK.
 static struct state attend(const float *q, float *out, const struct view *a, uint32_t kv_head,
-                           uint32_t first, uint32_t end)
+                           uint32_t begin, uint32_t end)
 {
     const uint64_t head_bytes =
         (uint64_t)BLOCK * a->head_dim * (a->kv_type == PLM_TYPE_F16 ? 2 : 4);
     struct state s = {-INFINITY, {0}, out};
     memset(out, 0, (uint64_t)a->head_dim * 4);
-    for (uint32_t b = first; b < end; b++) {
+    begin = begin > a->first ? begin : a->first / BLOCK * BLOCK;
+    end = end < a->end ? end : a->end;
+    for (uint32_t at = begin; at < end; at += BLOCK) {
         const uint8_t *k =
-            PLM_PTR(const uint8_t, a->table[b] + a->layer_offset) + kv_head * head_bytes;
-        uint32_t n = a->tokens - b * BLOCK < BLOCK ? a->tokens - b * BLOCK : BLOCK;
-        attend_block(&s, q, k, k + a->kv_heads * head_bytes, n, a);
+            PLM_PTR(const uint8_t, a->table[at / BLOCK] + a->layer_offset) + kv_head * head_bytes;
+        const uint32_t from = a->first > at ? a->first - at : 0;
+        const uint32_t n = end - at < BLOCK ? end - at : BLOCK;
+        attend_block(&s, q, k, k + a->kv_heads * head_bytes, from, n, a);
     }
     return s;
-}
-
-static uint32_t blocks_of(uint32_t tokens)
-{
-    return (tokens + BLOCK - 1) / BLOCK;
 }
 
 void plm_ref_attention(const void *args, uint32_t begin, uint32_t end, void *scratch)
@@ -99,7 +107,7 @@ void plm_ref_attention(const void *args, uint32_t begin, uint32_t end, void *scr
             const float *q =
                 PLM_PTR(const float, a->q) + (uint64_t)r * a->ld_q + (uint64_t)h * a->head_dim;
             float *out = PLM_PTR(float, a->dst) + ((uint64_t)r * a->heads + h) * a->head_dim;
-            struct state s = attend(q, out, &view, kv_head, 0, blocks_of(view.tokens));
+            struct state s = attend(q, out, &view, kv_head, 0, view.end);
             float sum = plm_sum16(s.sums);
             for (uint32_t d = 0; d < a->head_dim; d++)
                 out[d] /= sum;
@@ -115,14 +123,14 @@ void plm_ref_attention_split(const void *args, uint32_t begin, uint32_t end, voi
     for (uint32_t u = begin; u < end; u++) {
         uint32_t r = u / a->splits, split = u % a->splits;
         const struct view view = VIEW_OF(a, r);
-        uint32_t first = split * SPLIT_BLOCKS, last = blocks_of(view.tokens);
-        last = last < first + SPLIT_BLOCKS ? last : first + SPLIT_BLOCKS;
-        for (uint32_t h = 0; first < last && h < a->heads; h++) {
+        const uint32_t at = (view.first / PLM_ATTN_SPLIT_TOKENS + split) * PLM_ATTN_SPLIT_TOKENS;
+        for (uint32_t h = 0; at < view.end && h < a->heads; h++) {
             const float *q =
                 PLM_PTR(const float, a->q) + (uint64_t)r * a->ld_q + (uint64_t)h * a->head_dim;
             float *record = PLM_PTR(float, a->partial) +
                             (((uint64_t)r * a->heads + h) * a->splits + split) * (a->head_dim + 2);
-            struct state s = attend(q, record + 2, &view, h / group, first, last);
+            struct state s =
+                attend(q, record + 2, &view, h / group, at, at + PLM_ATTN_SPLIT_TOKENS);
             record[0] = s.top;
             record[1] = plm_sum16(s.sums);
         }
@@ -152,12 +160,14 @@ static void merge_head(const struct plm_attention_merge_args *a, const float *re
 static void merge_heads(const struct plm_attention_merge_args *a, uint32_t r, uint32_t h,
                         uint32_t n, float *out)
 {
-    const uint32_t pos = (uint32_t)PLM_PTR(const int32_t, a->pos)[r];
+    const uint32_t pos = row_of(a->pos, r);
+    const uint32_t splits =
+        pos / PLM_ATTN_SPLIT_TOKENS - PLM_ATTN_FIRST(pos, a->window) / PLM_ATTN_SPLIT_TOKENS + 1;
     for (uint32_t i = 0; i < n; i++)
         merge_head(a,
                    PLM_PTR(const float, a->partial) +
                        ((uint64_t)r * a->heads + h + i) * a->splits * (a->head_dim + 2),
-                   pos / PLM_ATTN_SPLIT_TOKENS + 1, out + (uint64_t)i * a->head_dim);
+                   splits, out + (uint64_t)i * a->head_dim);
 }
 
 void plm_ref_attention_merge(const void *args, uint32_t begin, uint32_t end, void *scratch)

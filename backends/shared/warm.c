@@ -53,7 +53,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
         ARGS(rope_kv, out, out, in, in, at, in, 0, rows, ld, heads, KV_HEADS, dim, dim,
              PLM_ROPE_NORM, kv_type);
     case PLM_OP_ATTENTION:
-        ARGS(attention, in, out, in, in, at, 0, 1, rows, ld, heads, KV_HEADS, dim, kv_type, 1.0f);
+        ARGS(attention, in, out, in, in, at, 0, 1, rows, ld, heads, KV_HEADS, dim, kv_type, 1.0f, 0, 0);
     case PLM_OP_GATE_MUL: ARGS(gate_mul, in, in, 0, out, rows, N, N, 0);
     case PLM_OP_ADD: ARGS(add, in, in, out, rows, N);
     case PLM_OP_GATHER: ARGS(gather, in, in, out, rows, N);
@@ -68,7 +68,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
     case PLM_OP_ATTENTION_SPLIT:
         ARGS(attention_split, in, out, in, in, at, 0, 1, rows, ld, heads, KV_HEADS, dim, kv_type, 1,
              1.0f, 0);
-    case PLM_OP_ATTENTION_MERGE: ARGS(attention_merge, in, in, 0, out, rows, heads, dim, 1);
+    case PLM_OP_ATTENTION_MERGE: ARGS(attention_merge, in, in, 0, out, rows, heads, dim, 1, 0, 0);
     case PLM_OP_ARGMAX: ARGS(argmax, in, out, rows, N);
     case PLM_OP_SAMPLE: ARGS(sample, in, in, out, rows, N);
     case PLM_OPS: break;

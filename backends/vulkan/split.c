@@ -119,11 +119,12 @@ static uint64_t qkv_work(const struct plm_qkv_args *a)
     return product_work(a->n_in, heads * PLM_LOW(a->head_dim), a->rows, PLM_KIND(a->kinds, 1));
 }
 
-// Every row is taken to see all that the table of its sequence could hold.
-static uint64_t attention_work(uint32_t table_stride, uint32_t rows, uint64_t heads,
-                               uint64_t kv_heads, uint32_t head_dim)
+// Every row is taken to see all that the table of its sequence could hold, or its window.
+static uint64_t attention_work(uint32_t table_stride, uint32_t window, uint32_t rows,
+                               uint64_t heads, uint64_t kv_heads, uint32_t head_dim)
 {
-    const uint64_t tokens = (uint64_t)table_stride * PLM_KV_BLOCK_TOKENS;
+    const uint64_t held = (uint64_t)table_stride * PLM_KV_BLOCK_TOKENS;
+    const uint64_t tokens = window != 0 && window < held ? window : held;
     const uint64_t pairs = tokens * rows;
     return pairs * kv_heads * head_dim / 4 + pairs * heads * head_dim * 2 / MACS_PER_BYTE;
 }
@@ -170,7 +171,7 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
         return floats(a.kv_write->rows, (uint64_t)a.kv_write->kv_heads * a.kv_write->head_dim, 4);
     case PLM_OP_ROPE_KV: return floats(a.rope_kv->rows, a.rope_kv->ld, 4);
     case PLM_OP_ATTENTION:
-        return attention_work(a.attention->table_stride, a.attention->rows, a.attention->heads,
+        return attention_work(a.attention->table_stride, a.attention->window, a.attention->rows, a.attention->heads,
                               a.attention->kv_heads, a.attention->head_dim);
     case PLM_OP_GATE_MUL: return floats(a.gate_mul->rows, a.gate_mul->n, 4);
     case PLM_OP_ADD: return floats(a.add->rows, a.add->n, 3);
@@ -182,7 +183,7 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
     case PLM_OP_GLU:
         return product_work(a.glu->n_in, 2 * (uint64_t)a.glu->n_out, a.glu->rows, a.glu->act);
     case PLM_OP_ATTENTION_SPLIT:
-        return attention_work(a.split->table_stride, a.split->rows, a.split->heads,
+        return attention_work(a.split->table_stride, a.split->window, a.split->rows, a.split->heads,
                               a.split->kv_heads, a.split->head_dim);
     case PLM_OP_ATTENTION_MERGE:
         return floats(a.merge->rows, (uint64_t)a.merge->heads * a.merge->head_dim,

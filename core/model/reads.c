@@ -46,11 +46,11 @@ static void weight(struct reading *r, uint64_t addr, uint32_t type, uint32_t n_i
 
 // K and V of one layer for `rows` sequences, and the addresses of their blocks.
 static void cache(struct reading *r, uint32_t rows, uint32_t kv_heads, uint32_t head_dim,
-                  uint32_t kv_type)
+                  uint32_t kv_type, uint32_t window)
 {
     const struct plm_kv_group group = {
         .kv_heads = kv_heads, .head_dim = head_dim, .type = (enum plm_type)kv_type};
-    const uint64_t blocks = rows * plm_div_ceil(r->context, PLM_KV_BLOCK_TOKENS);
+    const uint64_t blocks = rows * PLM_ATTN_SPANNED(PLM_KV_BLOCK_TOKENS, r->context, window);
     r->reads.kv_bytes += blocks * plm_kv_layer_bytes(&group);
     acts(r, 8 * blocks);
 }
@@ -136,19 +136,19 @@ static void attention(struct reading *r, const struct plm_attention_args *a)
 {
     floats(r, (uint64_t)a->rows * a->heads * a->head_dim);
     acts(r, 8ull * a->rows); // positions and sequences
-    cache(r, a->rows, a->kv_heads, a->head_dim, a->kv_type);
+    cache(r, a->rows, a->kv_heads, a->head_dim, a->kv_type, a->window);
 }
 
 static void attention_split(struct reading *r, const struct plm_attention_split_args *a)
 {
     floats(r, (uint64_t)a->rows * a->heads * a->head_dim);
     acts(r, 8ull * a->rows);
-    cache(r, a->rows, a->kv_heads, a->head_dim, a->kv_type);
+    cache(r, a->rows, a->kv_heads, a->head_dim, a->kv_type, a->window);
 }
 
 static void attention_merge(struct reading *r, const struct plm_attention_merge_args *a)
 {
-    const uint64_t splits = plm_div_ceil(r->context, PLM_ATTN_SPLIT_TOKENS);
+    const uint64_t splits = PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, r->context, a->window);
     floats(r, (uint64_t)a->rows * a->heads * splits * (a->head_dim + 2));
     places(r, a->rows, false);
 }

@@ -9,7 +9,7 @@
 // (plm_attn_put); with floats plm_mma_tf32, all four in two parts. In a chunk a warp has the scores
 // of a block of 16 tokens, and then a quarter of the dimensions of all 64 tokens. So a query has
 // columns of its own: its result depends on no other, and on no place in the tile. What it does not
-// see is added as exact zeros.
+// see is added as exact zeros, and chunks that no query of a tile sees are passed over.
 //
 // Each warp streams what it alone needs through a ring of its own: *pieces* of 16 tokens by a
 // quarter of the dimensions, eight a chunk: its block of K in four quarters, then its quarter of V
@@ -32,10 +32,20 @@
 
 #define PLM_ATTN_TEMPLATE template <int ELEM, int D, int NT, int SLOTS>
 
+// The tokens that a query sees; end 0: there is no such query.
+struct alignas(8) plm_attn_view {
+    int first, end;
+};
+
+PLM_FN bool plm_attn_sees(const plm_attn_view &v, int token)
+{
+    return token >= v.first && token < v.end;
+}
+
 // The block's memory.
 PLM_ATTN_TEMPLATE struct plm_attn_shared {
     uint4 q[D / 16 * NT * PLM_WARP], p[PLM_ATTN_WARPS * NT * PLM_WARP]; // see plm_attn_place
-    int seen[NT * 8];                                                   // tokens; 0: no such query
+    plm_attn_view view[NT * 8];
     float scale[NT * 8];                                                // of the scores
     float top[NT * 8], sum[NT * 8];                                     // of the split so far
     float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8];   // of the chunk
@@ -48,9 +58,9 @@ struct plm_attn_stream {
     const uint64_t *table; // of the sequence
     uint64_t k, v;         // bytes from a block's start to the K and V of the KV head
     int head_dim;
-    int tokens;         // that any query of the tile sees
-    uint32_t low, high; // address of block 32 * window + lane
-    int window;         // -1: none yet
+    int first, tokens;  // what the queries of the tile see together: [first, tokens)
+    uint32_t low, high; // address of block 32 * held + lane
+    int held;           // -1: none yet
     int next, end;      // the next piece to begin, counted from position 0
     int in, out;        // slots of the next piece to begin and of the next one to use
 };
@@ -101,7 +111,8 @@ PLM_FN void plm_attn_copy_k(const plm_attn_stream &s, uint32_t *slot, uint64_t k
 
 // Tokens that nobody sees become zeros: their bytes may be anything.
 template <int ELEM, int D>
-PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v, int tokens)
+PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v, int first,
+                            int tokens)
 {
     const int units = D / 4 * ELEM / 16; // of a row
     const int bytes = plm_attn_dims<D>(s.head_dim, plm_attn_warp()) * ELEM;
@@ -111,7 +122,7 @@ PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v
         const int u = i * PLM_WARP + plm_attn_lane();
         const int row = u / units, unit = u % units;
         uint32_t *to = slot + plm_attn_word<ELEM, units>(row, unit);
-        if (row >= tokens)
+        if (row < first || row >= tokens)
             *(uint4 *)to = make_uint4(0, 0, 0, 0);
         else if (unit * 16 < bytes)
             plm_copy16(to, (const void *)(v + (uint64_t)row * (s.head_dim * ELEM) + unit * 16));
@@ -121,10 +132,12 @@ PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v
 // The address of a block that some query sees part of.
 PLM_FN uint64_t plm_attn_block(plm_attn_stream &s, int block)
 {
-    if (block / PLM_WARP != s.window) {
-        s.window = block / PLM_WARP;
-        const int mine = s.window * PLM_WARP + plm_attn_lane();
-        const uint64_t at = mine * PLM_KV_BLOCK_TOKENS < s.tokens ? s.table[mine] : 0;
+    if (block / PLM_WARP != s.held) {
+        s.held = block / PLM_WARP;
+        const int mine = s.held * PLM_WARP + plm_attn_lane();
+        const bool seen = mine >= s.first / PLM_KV_BLOCK_TOKENS &&
+                          mine * PLM_KV_BLOCK_TOKENS < s.tokens;
+        const uint64_t at = seen ? s.table[mine] : 0;
         s.low = (uint32_t)at;
         s.high = (uint32_t)(at >> 32);
     }
@@ -138,13 +151,14 @@ PLM_FN void plm_attn_begin(plm_attn_stream &s, uint32_t (*ring)[D * ELEM])
 {
     const int part = s.next % PLM_ATTN_PIECES, chunk = s.next / PLM_ATTN_PIECES;
     const int block = chunk * PLM_ATTN_WARPS + (part < 4 ? plm_attn_warp() : part - 4);
+    const int first = s.first - block * PLM_KV_BLOCK_TOKENS;
     const int tokens = s.tokens - block * PLM_KV_BLOCK_TOKENS;
-    if (s.next < s.end && tokens > 0) {
+    if (s.next < s.end && first < PLM_KV_BLOCK_TOKENS && tokens > 0) {
         const uint64_t at = plm_attn_block(s, block);
         if (part < 4)
             plm_attn_copy_k<ELEM, D>(s, ring[s.in], at + s.k, part);
         else
-            plm_attn_copy_v<ELEM, D>(s, ring[s.in], at + s.v, tokens);
+            plm_attn_copy_v<ELEM, D>(s, ring[s.in], at + s.v, first, tokens);
     }
     plm_copy_commit();
     s.next++;
@@ -287,11 +301,12 @@ PLM_FN void plm_attn_tops(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const flo
     for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            const int query = plm_attn_query(n, c), seen = shared.seen[query];
+            const int query = plm_attn_query(n, c);
+            const plm_attn_view view = shared.view[query];
             float top = plm_float(0xff800000u);
-            if (token < seen)
+            if (plm_attn_sees(view, token))
                 top = fmaxf(top, score[n][c]);
-            if (token + 8 < seen)
+            if (plm_attn_sees(view, token + 8))
                 top = fmaxf(top, score[n][c + 2]);
 #pragma unroll
             for (int mask = 4; mask < PLM_WARP; mask *= 2)
@@ -325,10 +340,11 @@ PLM_FN void plm_attn_weigh(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const fl
     for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            const int query = plm_attn_query(n, c), seen = shared.seen[query];
+            const int query = plm_attn_query(n, c);
+            const plm_attn_view view = shared.view[query];
             const float top = plm_shuffle(tops, query);
-            const float x = token < seen ? plm_exp(score[n][c] - top) : 0.0f;
-            const float y = token + 8 < seen ? plm_exp(score[n][c + 2] - top) : 0.0f;
+            const float x = plm_attn_sees(view, token) ? plm_exp(score[n][c] - top) : 0.0f;
+            const float y = plm_attn_sees(view, token + 8) ? plm_exp(score[n][c + 2] - top) : 0.0f;
             float sum = x + y;
             factor[n][c] = plm_shuffle(factors, query);
             plm_attn_put<ELEM>(shared.p[plm_attn_place(plm_attn_warp(), NT, query, g)], g,
@@ -381,13 +397,14 @@ PLM_FN void plm_attn_score(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn
 // Adds the chunk's weighted V to the warp's quarter of the outputs.
 PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_gather(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
-                            PLM_ATTN_OUTPUTS, int tokens)
+                            PLM_ATTN_OUTPUTS, int chunk)
 {
     const int dims = plm_attn_dims<D>(stream.head_dim, plm_attn_warp());
 #pragma unroll 1
     for (int block = 0; block < 4; block++) {
         const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
-        if (block * PLM_KV_BLOCK_TOKENS >= tokens)
+        const int at = chunk * PLM_ATTN_CHUNK + block * PLM_KV_BLOCK_TOKENS;
+        if (at + PLM_KV_BLOCK_TOKENS <= stream.first || at >= stream.tokens)
             continue;
         uint4 b[NT];
 #pragma unroll
@@ -432,7 +449,7 @@ PLM_FN void plm_attn_chunk(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 o[m][n][i] *= factor[n][i % 2];
-    plm_attn_gather(shared, stream, o, stream.tokens - chunk * PLM_ATTN_CHUNK);
+    plm_attn_gather(shared, stream, o, chunk);
 }
 
 // ---- tiles ----
@@ -504,8 +521,22 @@ PLM_FN void plm_attn_load_q(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const p
     }
 }
 
-// Begins a tile over the chunks [begin, end): what the queries see, and themselves, in the block's
-// memory, and the first pieces on their way. `end` may lie beyond what is seen.
+// The first token that row r sees.
+template <class Args> PLM_FN int plm_attn_first(const Args &a, uint32_t r)
+{
+    const uint32_t pos = (uint32_t)((const int32_t *)a.pos)[r];
+    return (int)PLM_ATTN_FIRST(pos, a.window);
+}
+
+// `begin`, or the chunk with the tile's first token, whichever is later.
+PLM_FN int plm_attn_first_chunk(const plm_attn_stream &s, int begin)
+{
+    const int first = s.first / PLM_ATTN_CHUNK;
+    return begin > first ? begin : first;
+}
+
+// Begins a tile over the chunks [begin, end), as far as it sees them: what the queries see, and
+// themselves, in the block's memory, and the first pieces on their way.
 template <class Args, int ELEM, int D, int NT, int SLOTS>
 PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
                                      plm_attn_shared<ELEM, D, NT, SLOTS> &shared, int begin,
@@ -513,8 +544,12 @@ PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
 {
     const int32_t *pos = (const int32_t *)a.pos + tile.row;
     plm_attn_stream s = {};
-    for (int r = 0; r < tile.rows; r++)
+    s.first = plm_attn_first(a, tile.row);
+    for (int r = 0; r < tile.rows; r++) {
+        const int first = plm_attn_first(a, tile.row + r);
+        s.first = first < s.first ? first : s.first;
         s.tokens = pos[r] + 1 > s.tokens ? pos[r] + 1 : s.tokens;
+    }
     const int chunks = (s.tokens + PLM_ATTN_CHUNK - 1) / PLM_ATTN_CHUNK;
     const uint64_t head_bytes = (uint64_t)a.head_dim * (PLM_KV_BLOCK_TOKENS * ELEM);
     s.table = (const uint64_t *)a.tables +
@@ -522,15 +557,18 @@ PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
     s.k = a.layer_offset + tile.kv_head * head_bytes;
     s.v = s.k + a.kv_heads * head_bytes;
     s.head_dim = (int)a.head_dim;
-    s.window = -1;
-    s.next = begin * PLM_ATTN_PIECES;
+    s.held = -1;
+    s.next = plm_attn_first_chunk(s, begin) * PLM_ATTN_PIECES;
     s.end = (end < chunks ? end : chunks) * PLM_ATTN_PIECES;
     for (int i = 0; i < SLOTS - 1; i++)
         plm_attn_begin<ELEM, D, SLOTS>(s, shared.ring[plm_attn_warp()]);
     plm_attn_load_q(shared, tile, (const float *)a.q, a.ld_q, s.head_dim, a.scale);
     if (threadIdx.x < NT * 8) {
         const int row = (int)threadIdx.x / tile.heads;
-        shared.seen[threadIdx.x] = row < tile.rows ? pos[row] + 1 : 0;
+        plm_attn_view view = {0, 0};
+        if (row < tile.rows)
+            view = {plm_attn_first(a, tile.row + row), pos[row] + 1};
+        shared.view[threadIdx.x] = view;
     }
     __syncthreads();
     return s;

@@ -178,7 +178,8 @@ static bool attention_near(struct conf_case *c)
         uint32_t r = u / a->heads, h = u % a->heads, kvh = h / group;
         double p[CONF_CONTEXT_MAX], out[256] = {0}, top = -INFINITY, sum = 0;
         for (int phase = 0; phase < 2; phase++)
-            for (uint32_t t = 0; t <= (uint32_t)pos[r]; t++) {
+            for (uint32_t t = PLM_ATTN_FIRST((uint32_t)pos[r], a->window); t <= (uint32_t)pos[r];
+                 t++) {
                 const uint8_t *layer =
                     PLM_PTR(const uint8_t,
                             tables[(uint32_t)seq[r] * a->table_stride + t / 16] + a->layer_offset);

@@ -127,9 +127,9 @@ void conf_fill_slots(struct conf_case *c, size_t slots_field, size_t pos_field, 
 }
 
 void conf_fill_history(uint8_t *slab, const struct conf_kv_shape *s, const uint64_t *table,
-                       uint64_t layer_offset, uint32_t tokens, struct conf_rng *rng)
+                       uint64_t layer_offset, uint32_t begin, uint32_t end, struct conf_rng *rng)
 {
-    for (uint32_t p = 0; p < tokens; p++) {
+    for (uint32_t p = begin; p < end; p++) {
         uint8_t *layer = slab + table[p / 16] + layer_offset;
         for (uint32_t i = 0; i < s->kv_heads * s->head_dim; i++) {
             uint32_t h = i / s->head_dim, d = i % s->head_dim;

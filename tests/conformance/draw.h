@@ -35,9 +35,9 @@ enum conf_kind conf_kv_kind(const struct conf_kv_shape *s);
 // Tokens at distinct places of the slab in buffer `slab`, in blocks in random order.
 void conf_fill_slots(struct conf_case *c, size_t slots_field, size_t pos_field, int slab,
                      uint32_t rows, const struct conf_kv_shape *s, struct conf_rng *rng);
-// K and V of the first `tokens` tokens of a sequence. What rows may not see stays as it is.
+// K and V of the tokens [begin, end) of a sequence. What rows may not see stays as it is.
 void conf_fill_history(uint8_t *slab, const struct conf_kv_shape *s, const uint64_t *table,
-                       uint64_t layer_offset, uint32_t tokens, struct conf_rng *rng);
+                       uint64_t layer_offset, uint32_t begin, uint32_t end, struct conf_rng *rng);
 
 // The cases of the optional ops, and of attention (fused_cases.c), which the others are in cases.c.
 void conf_make_attention(struct conf_case *c, struct conf_rng *rng);

@@ -215,11 +215,13 @@ static bool glu_agrees(struct conf_target *t, struct conf_case *c, struct conf_r
 
 // ---- attention ----
 
-static bool one_split(struct conf_case *c, uint32_t rows)
+// Whether each row sees part of one split alone.
+static bool one_split(struct conf_case *c, const struct plm_attention_split_args *a)
 {
-    const struct conf_buf *pos = conf_at(c, FIELD(attention_split, pos));
-    for (uint32_t r = 0; r < rows; r++)
-        if (((const int32_t *)(const void *)pos->data)[r] >= PLM_ATTN_SPLIT_TOKENS)
+    const int32_t *pos = (const void *)conf_at(c, FIELD(attention_split, pos))->data;
+    for (uint32_t r = 0; r < a->rows; r++)
+        if ((uint32_t)pos[r] / PLM_ATTN_SPLIT_TOKENS !=
+            PLM_ATTN_FIRST((uint32_t)pos[r], a->window) / PLM_ATTN_SPLIT_TOKENS)
             return false;
     return true;
 }
@@ -235,7 +237,8 @@ static float *attention(struct conf_target *t, struct conf_case *from,
                                          .kv_heads = s->kv_heads,
                                          .head_dim = s->head_dim,
                                          .kv_type = s->kv_type,
-                                         .scale = s->scale};
+                                         .scale = s->scale,
+                                         .window = s->window};
     const struct conf_buf *tables = conf_at(from, FIELD(attention_split, tables));
     struct conf_case c;
     conf_begin(&c, PLM_OP_ATTENTION, sizeof a);
@@ -253,8 +256,11 @@ static void *merge(struct conf_target *t, struct conf_case *from,
                    const struct plm_attention_split_args *s, size_t field, uint64_t bytes,
                    struct conf_rng *rng)
 {
-    const struct plm_attention_merge_args a = {
-        .rows = s->rows, .heads = s->heads, .head_dim = s->head_dim, .splits = s->splits};
+    const struct plm_attention_merge_args a = {.rows = s->rows,
+                                               .heads = s->heads,
+                                               .head_dim = s->head_dim,
+                                               .splits = s->splits,
+                                               .window = s->window};
     const struct conf_buf *partial = conf_at(from, FIELD(attention_split, partial));
     struct conf_case c;
     conf_begin(&c, PLM_OP_ATTENTION_MERGE, sizeof a);
@@ -282,7 +288,7 @@ static bool attention_agrees(struct conf_target *t, struct conf_case *c, struct 
     const uint64_t q8_bytes = PLM_ACT_Q8_ROW_BYTES(n) * a->rows;
     struct conf_buf whole = {.bytes = (uint64_t)a->rows * n * 4, .kind = CONF_FLOATS};
     // The CPU's attention does not cut the positions, so that there one split alone is the same.
-    const double limit = t->bit_equal && !one_split(c, a->rows) ? 1e-5 : 0.0;
+    const double limit = t->bit_equal && !one_split(c, a) ? 1e-5 : 0.0;
     bool ok = t->run(t, c, rng) == 0;
     float *merged = ok ? merge(t, c, a, FIELD(attention_merge, dst_f32), whole.bytes, rng) : NULL;
     float *direct = ok ? attention(t, c, a, rng) : NULL;

@@ -15,6 +15,44 @@ static uint32_t draw_blocks(const struct conf_kv_shape *s, struct conf_rng *rng)
                                             : conf_range(rng, 1, 6);
 }
 
+// Windows of few tokens, of whole blocks or splits and one beside, and wider than the context.
+static uint32_t draw_window(uint32_t tokens, struct conf_rng *rng)
+{
+    const uint32_t unit = conf_below(rng, 2) ? PLM_KV_BLOCK_TOKENS : PLM_ATTN_SPLIT_TOKENS;
+    switch (conf_below(rng, 8)) {
+    case 0: return conf_range(rng, 1, 3);
+    case 1: return unit * conf_range(rng, 1, 2) + conf_below(rng, 3) - 1;
+    case 2:
+    case 3: return conf_range(rng, 1, tokens + 20);
+    default: return 0;
+    }
+}
+
+// No memory: what a row does not see is not read.
+#define NOWHERE (UINT64_C(1) << 45)
+
+// The table of a sequence, and K and V of what some of its rows see. The rest stays NaN, and blocks
+// that no row sees part of have no address.
+static void fill_seen(uint8_t *slab, const struct conf_kv_shape *s, uint64_t *table,
+                      const struct plm_attention_args *a, const int32_t *pos, uint32_t rows,
+                      struct conf_rng *rng)
+{
+    bool seen[CONF_CONTEXT_MAX + PLM_KV_BLOCK_TOKENS] = {false};
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t p = PLM_ATTN_FIRST((uint32_t)pos[r], a->window); p <= (uint32_t)pos[r]; p++)
+            seen[p] = true;
+    for (uint32_t b = 0; b < a->table_stride; b++) {
+        bool any = false;
+        for (uint32_t p = b * 16; b * 16 < CONF_CONTEXT_MAX && p < (b + 1) * 16; p++) {
+            if (seen[p])
+                conf_fill_history(slab, s, table, a->layer_offset, p, p + 1, rng);
+            any = any || seen[p];
+        }
+        if (!any)
+            table[b] = NOWHERE;
+    }
+}
+
 // Inputs of attention, whose fields attention_split has in the same places.
 static struct plm_attention_args draw_attention(struct conf_case *c, struct conf_rng *rng)
 {
@@ -29,6 +67,7 @@ static struct plm_attention_args draw_attention(struct conf_case *c, struct conf
     a.ld_q = a.heads * a.head_dim + conf_below(rng, 9);
     a.scale = 1.0f / sqrtf((float)a.head_dim);
     a.layer_offset = conf_below(rng, s.layers) * s.layer_bytes;
+    a.window = draw_window(blocks * 16, rng);
     uint64_t slab_bytes = (uint64_t)seqs * blocks * s.block_bytes;
     uint8_t *slab = conf_input(c, UINT32_MAX, slab_bytes);
     memset(slab, 0xff, slab_bytes);
@@ -38,9 +77,7 @@ static struct plm_attention_args draw_attention(struct conf_case *c, struct conf
     for (uint32_t q = 0; q < seqs; q++) {
         uint32_t tokens = conf_range(rng, 1, blocks * 16);
         for (uint32_t b = 0; b < a.table_stride; b++) // interleaved among the sequences
-            tables[q * a.table_stride + b] = b < blocks ? (b * seqs + q) * s.block_bytes : 0;
-        // K and V that the rows may not see stay NaN: a kernel that touches them shows.
-        conf_fill_history(slab, &s, tables + q * a.table_stride, a.layer_offset, tokens, rng);
+            tables[q * a.table_stride + b] = b < blocks ? (b * seqs + q) * s.block_bytes : NOWHERE;
         // A chunk at the end, a single token, or rows in any order.
         uint32_t rows = conf_below(rng, 2) ? 1 : conf_range(rng, 1, tokens < 45 ? tokens : 45);
         bool shuffled = conf_below(rng, 5) == 0;
@@ -48,13 +85,15 @@ static struct plm_attention_args draw_attention(struct conf_case *c, struct conf
             seq[a.rows] = (int32_t)q;
             pos[a.rows++] = (int32_t)(shuffled ? conf_below(rng, tokens) : tokens - rows + r);
         }
+        fill_seen(slab, &s, tables + q * a.table_stride, &a, pos + a.rows - rows, rows, rng);
     }
     memcpy(conf_input(c, FIELD(attention, pos), (uint64_t)a.rows * 4), pos, (uint64_t)a.rows * 4);
     memcpy(conf_input(c, FIELD(attention, seq), (uint64_t)a.rows * 4), seq, (uint64_t)a.rows * 4);
     uint64_t n = (uint64_t)a.rows * a.ld_q;
     conf_fill_normal(conf_input(c, FIELD(attention, q), n * 4), n, 2.0f, rng);
-    snprintf(c->label, sizeof c->label, "%s rows %u blocks %u heads %u:%u dim %u type %u",
-             conf_op_name(c->op), a.rows, blocks, a.heads, a.kv_heads, a.head_dim, a.kv_type);
+    snprintf(c->label, sizeof c->label, "%s rows %u blocks %u window %u heads %u:%u dim %u type %u",
+             conf_op_name(c->op), a.rows, blocks, a.window, a.heads, a.kv_heads, a.head_dim,
+             a.kv_type);
     return a;
 }
 
@@ -77,7 +116,8 @@ void conf_make_attention_split(struct conf_case *c, struct conf_rng *rng)
 {
     conf_begin(c, PLM_OP_ATTENTION_SPLIT, sizeof(struct plm_attention_split_args));
     const struct plm_attention_args a = draw_attention(c, rng);
-    uint32_t splits = (a.table_stride * 16 + PLM_ATTN_SPLIT_TOKENS - 1) / PLM_ATTN_SPLIT_TOKENS;
+    const uint32_t splits =
+        (uint32_t)PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, a.table_stride * 16, a.window);
     const struct plm_attention_split_args s = {.layer_offset = a.layer_offset,
                                                .table_stride = a.table_stride,
                                                .rows = a.rows,
@@ -87,7 +127,8 @@ void conf_make_attention_split(struct conf_case *c, struct conf_rng *rng)
                                                .head_dim = a.head_dim,
                                                .kv_type = a.kv_type,
                                                .splits = splits + conf_below(rng, 2),
-                                               .scale = a.scale};
+                                               .scale = a.scale,
+                                               .window = a.window};
     conf_output(c, FIELD(attention_split, partial),
                 (uint64_t)a.rows * a.heads * s.splits * (a.head_dim + 2) * 4);
     conf_set_args(c, &s);
@@ -100,7 +141,9 @@ static void fill_partial(float *partial, const int32_t *pos,
     for (uint32_t u = 0; u < a->rows * a->heads; u++)
         for (uint32_t s = 0; s < a->splits; s++, partial += a->head_dim + 2) {
             memset(partial, 0xff, (uint64_t)(a->head_dim + 2) * 4);
-            if (s > (uint32_t)pos[u / a->heads] / PLM_ATTN_SPLIT_TOKENS)
+            const uint32_t at = (uint32_t)pos[u / a->heads];
+            const uint32_t first = PLM_ATTN_FIRST(at, a->window) / PLM_ATTN_SPLIT_TOKENS;
+            if (first + s > at / PLM_ATTN_SPLIT_TOKENS)
                 continue;
             partial[0] = conf_normal(rng) * 3.0f;
             partial[1] = 1.0f + (float)conf_below(rng, 100);
@@ -114,13 +157,15 @@ void conf_make_attention_merge(struct conf_case *c, struct conf_rng *rng)
                                          .heads = conf_range(rng, 1, 16),
                                          .head_dim = 8 * conf_range(rng, 1, 16),
                                          .splits = conf_range(rng, 1, 6)};
-    uint32_t outs = conf_range(rng, 1, 3);
+    uint32_t outs = conf_range(rng, 1, 3), context = a.splits * PLM_ATTN_SPLIT_TOKENS;
+    a.window = draw_window(context, rng);
+    a.splits = (uint32_t)PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, context, a.window);
     if (outs & 2)
         a.heads = 4 * conf_range(rng, 1, 4);
     conf_begin(c, PLM_OP_ATTENTION_MERGE, sizeof a);
     int32_t *pos = conf_input(c, FIELD(attention_merge, pos), (uint64_t)a.rows * 4);
     for (uint32_t r = 0; r < a.rows; r++)
-        pos[r] = (int32_t)conf_below(rng, a.splits * PLM_ATTN_SPLIT_TOKENS);
+        pos[r] = (int32_t)conf_below(rng, context);
     const uint64_t n = (uint64_t)a.heads * a.head_dim;
     float *partial = conf_input(c, FIELD(attention_merge, partial),
                                 (uint64_t)a.rows * a.heads * a.splits * (a.head_dim + 2) * 4);
@@ -130,8 +175,9 @@ void conf_make_attention_merge(struct conf_case *c, struct conf_rng *rng)
     if (outs & 2)
         conf_output_q8(c, FIELD(attention_merge, dst_q8), a.rows, (uint32_t)n);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "attention_merge rows %u heads %u dim %u splits %u", a.rows,
-             a.heads, a.head_dim, a.splits);
+    snprintf(c->label, sizeof c->label,
+             "attention_merge rows %u heads %u dim %u splits %u window %u", a.rows, a.heads,
+             a.head_dim, a.splits, a.window);
 }
 
 // ---- products and what follows ----
