@@ -181,8 +181,19 @@ struct plm_kv_write_args {
     uint32_t kv_type; // PLM_TYPE_F16 or PLM_TYPE_F32
 };
 
-// Rope on q and k (both in place) and the KV write in one dispatch; equals rope(q), rope(k),
-// kv_write(k, v) bit for bit.
+// RMS norms of each head of q and of k, before rope: what does not fit into the arguments of a
+// launch, kept in device memory and written at load. A head x becomes (x * (1 / sqrt(mean(x^2) +
+// eps))) * weight. The CPU sums squares as rms_norm does; the others over 32 lanes with fmaf
+// (element i in lane i % 32), which are then added in pairs (l and l + 16, + 8, + 4, + 2, + 1).
+struct plm_head_norms {
+    uint64_t norm_q; // optional float32 [head_dim]: weights
+    uint64_t norm_k;
+    float eps;
+    uint32_t pad;
+};
+
+// Norms of heads, rope on q and k (both in place) and the KV write in one dispatch; without norms
+// it equals rope(q), rope(k), kv_write(k, v) bit for bit.
 struct plm_rope_kv_args {
     uint64_t q; // float32 [rows, ld]
     uint64_t k; // float32 [rows, ld]
@@ -190,6 +201,7 @@ struct plm_rope_kv_args {
     uint64_t table;
     uint64_t slots;
     uint64_t pos;
+    uint64_t norms; // optional struct plm_head_norms
     uint64_t layer_offset;
     uint32_t rows;
     uint32_t ld; // common row stride in elements
@@ -201,9 +213,9 @@ struct plm_rope_kv_args {
     uint32_t kv_type;
 };
 
-// The products of q, k and v, rope on q and k, and the KV write in one dispatch: what matmul (bias
-// and all), rope and kv_write give in turn, q written to q, k and v to the cache alone. A product
-// whose weight is 0 is not this launch's: weights of different types take a launch each.
+// The products of q, k and v, norms and rope of their heads, and the KV write in one dispatch: what
+// matmul (bias and all) and rope_kv give in turn, q written to q, k and v to the cache alone. A
+// product whose weight is 0 is not this launch's: weights of different types take a launch each.
 struct plm_qkv_args {
     uint64_t weight_q; // re-laid [heads * head_dim, n_in]
     uint64_t weight_k; // re-laid [kv_heads * head_dim, n_in]
@@ -216,6 +228,7 @@ struct plm_qkv_args {
     uint64_t table; // from plm_rope_table
     uint64_t slots; // uint64 [rows], as in plm_kv_write
     uint64_t pos;   // int32 [rows]
+    uint64_t norms; // optional struct plm_head_norms
     uint64_t layer_offset;
     uint32_t rows;
     uint32_t n_in;

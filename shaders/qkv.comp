@@ -2,9 +2,11 @@
 // qkv: workgroup w takes rows w % parts * PLM_ROWS .. and one unit of a head of q, k or v. Without
 // WHOLE a unit is panel u of a head and the one half a head further, so that it holds both elements
 // of every pair that rope turns, in either mode; that wants whole panels in half a head, and all of
-// a head rotated where pairs lie half a head apart. With WHOLE a unit is a head of any shape.
+// a head rotated where pairs lie half a head apart, and no norms. With WHOLE a unit is a head of any
+// shape, for 4 rows at most.
 #version 460
 #include "shaders/lib/lanes.glsl"
+#include "shaders/lib/head.glsl"
 #include "shaders/lib/rope.glsl"
 
 PLM_ARGS(plm_qkv_args);
@@ -98,6 +100,23 @@ void store(uint row, uint64_t layer, uint token, uint d, float x)
         plm_kv_store(layer, plm_kv_v(head, d, token, PLM_HIGH(a.heads), head_dim()), kv_type, x);
 }
 
+// The address of the weights of the head's norm; 0: there is none.
+uint64_t norm()
+{
+    return WHOLE && product != V ? plm_head_norm(a.norms, product == K) : 0ul;
+}
+
+// The factors of the head's norm of each row, 32 invocations a row.
+void sum_squares()
+{
+    uint r = gl_LocalInvocationIndex / PLM_HEAD_LANES;
+    float squares = 0.0;
+    if (r < PLM_ROWS)
+        for (uint d = gl_LocalInvocationIndex % PLM_HEAD_LANES; d < head_dim(); d += PLM_HEAD_LANES)
+            squares = plm_fma(staged[r][d], staged[r][d], squares);
+    plm_head_sum(squares, head_dim(), plm_head_norms_at(a.norms).v.eps);
+}
+
 // Pair i of the unit's in row first_row + r.
 void finish(uint r, uint i)
 {
@@ -110,6 +129,9 @@ void finish(uint r, uint i)
                          i / (PLM_PANEL_ROWS / 2) * (head_dim() / 4u);
     uvec2 d = plm_rope_pair(pair, dims, mode);
     vec2 x = vec2(staged[r][place(d.x)], staged[r][place(d.y)]);
+    uint64_t weight = norm();
+    if (weight != 0ul)
+        x = vec2(plm_head_normed(x.x, r, weight, d.x), plm_head_normed(x.y, r, weight, d.y));
     if (product != V && pair < dims / 2u)
         x = plm_rope_rotate(x, a.table + uint64_t(row) * dims * 4ul, pair);
     uint64_t layer = 0ul;
@@ -139,6 +161,8 @@ void main()
         products(begin + unit, last);
         barrier();
     }
+    if (norm() != 0ul)
+        sum_squares();
     uint pairs = WHOLE ? head_dim() / 2u : uint(PLM_PANEL_ROWS);
     for (uint i = gl_LocalInvocationIndex; i < PLM_ROWS * pairs; i += PLM_GROUP)
         if (first_row + i / pairs < a.rows)

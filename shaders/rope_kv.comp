@@ -1,49 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope_kv: a row's work is the rotated pairs of q (heads * dims / 2), then all pairs of k and v
-// (kv_heads * ceil(head_dim / 2)): workgroup w does part w % parts of row w / parts.
+// rope_kv: 32 invocations have a head of q, or one of k and that of v beside it; a row has heads +
+// kv_heads of them. An invocation has every 32nd pair of the head.
 #version 460
-#include "shaders/lib/group.glsl"
+#include "shaders/lib/head.glsl"
 #include "shaders/lib/rope.glsl"
 
 PLM_ARGS(plm_rope_kv_args);
 
-void rope_pair(uint64_t head, uint64_t table, uint p)
+const uint HEADS = PLM_GROUP / PLM_HEAD_LANES; // of a workgroup
+
+void store_kv(uint row, uint h, uint d, float k, float v)
 {
-    uvec2 at = plm_rope_pair(p, a.dims, a.mode);
-    plm_f32_at lo = plm_f32_at(head + at.x * 4u), hi = plm_f32_at(head + at.y * 4u);
-    vec2 x = plm_rope_rotate(vec2(lo.v, hi.v), table, p);
-    lo.v = x.x;
-    hi.v = x.y;
+    uint64_t layer = plm_u64_at(a.slots + uint64_t(row) * 8ul).v + a.layer_offset;
+    uint t = uint(plm_i32_at(a.pos + uint64_t(row) * 4ul).v) % PLM_KV_BLOCK_TOKENS;
+    plm_kv_store(layer, plm_kv_k(h, d, t, a.head_dim), a.kv_type, k);
+    plm_kv_store(layer, plm_kv_v(h, d, t, a.kv_heads, a.head_dim), a.kv_type, v);
 }
 
 void main()
 {
-    uint half_dims = a.dims / 2u, kv_pairs = (a.head_dim + 1u) / 2u;
-    uint q_work = a.heads * half_dims, work = q_work + a.kv_heads * kv_pairs;
-    uint parts = (work + (PLM_GROUP - 1u)) / PLM_GROUP;
-    uint r = plm_group_index() / parts;
-    uint i = plm_group_index() % parts * PLM_GROUP + gl_LocalInvocationIndex;
-    if (r >= a.rows || i >= work)
-        return;
-    uint64_t row = uint64_t(r) * a.ld * 4ul;
-    uint64_t table = a.table + uint64_t(r) * a.dims * 4ul;
-    if (i < q_work) {
-        rope_pair(a.q + row + i / half_dims * a.head_dim * 4u, table, i % half_dims);
-        return;
+    uint mine = gl_LocalInvocationIndex / PLM_HEAD_LANES;
+    uint lane = gl_LocalInvocationIndex % PLM_HEAD_LANES;
+    uint units = a.heads + a.kv_heads, unit = plm_group_index() * HEADS + mine;
+    uint row = unit / units, i = unit % units;
+    bool live = row < a.rows, is_k = i >= a.heads;
+    uint h = is_k ? i - a.heads : i;
+    uint64_t begin = (uint64_t(row) * a.ld + h * a.head_dim) * 4ul;
+    uint64_t x = (is_k ? a.k : a.q) + begin;
+    uint64_t weight = plm_head_norm(a.norms, is_k);
+    if (a.norms != 0ul) {
+        float squares = 0.0;
+        for (uint d = lane; live && d < a.head_dim; d += PLM_HEAD_LANES) {
+            float e = plm_f32_at(x + d * 4u).v;
+            squares = plm_fma(e, e, squares);
+        }
+        plm_head_sum(squares, a.head_dim, plm_head_norms_at(a.norms).v.eps);
     }
-    uint h = (i - q_work) / kv_pairs, p = (i - q_work) % kv_pairs;
-    uint64_t k = a.k + row + h * a.head_dim * 4u, v = a.v + row + h * a.head_dim * 4u;
-    if (p < half_dims)
-        rope_pair(k, table, p);
-    uint64_t layer = plm_u64_at(a.slots + uint64_t(r) * 8ul).v + a.layer_offset;
-    uint t = uint(plm_i32_at(a.pos + uint64_t(r) * 4ul).v) % PLM_KV_BLOCK_TOKENS;
-    uvec2 at = plm_rope_pair(p, a.dims, a.mode);
-    for (uint c = 0u; c < 2u; c++) {
-        uint d = at[c];
-        if (d >= a.head_dim)
-            break;
-        plm_kv_store(layer, plm_kv_k(h, d, t, a.head_dim), a.kv_type, plm_f32_at(k + d * 4u).v);
-        plm_kv_store(layer, plm_kv_v(h, d, t, a.kv_heads, a.head_dim), a.kv_type,
-                     plm_f32_at(v + d * 4u).v);
+    if (!live)
+        return;
+    uint64_t table = a.table + uint64_t(row) * a.dims * 4ul;
+    for (uint p = lane; p < (a.head_dim + 1u) / 2u; p += PLM_HEAD_LANES) {
+        uvec2 at = plm_rope_pair(p, a.dims, a.mode);
+        vec2 y = vec2(0.0);
+        for (uint c = 0u; c < 2u && at[c] < a.head_dim; c++) {
+            y[c] = plm_f32_at(x + at[c] * 4u).v;
+            if (weight != 0ul)
+                y[c] = plm_head_normed(y[c], mine, weight, at[c]);
+        }
+        if (p < a.dims / 2u)
+            y = plm_rope_rotate(y, table, p);
+        for (uint c = 0u; c < 2u && at[c] < a.head_dim; c++) {
+            plm_f32_at(x + at[c] * 4u).v = y[c];
+            if (is_k)
+                store_kv(row, h, at[c], y[c], plm_f32_at(a.v + begin + at[c] * 4u).v);
+        }
     }
 }

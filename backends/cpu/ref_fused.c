@@ -24,6 +24,7 @@ static void run_q(const struct plm_qkv_args *a, const struct head *h)
     for (uint32_t r = 0; r < a->rows; r++) {
         float *q = PLM_PTR(float, a->q) + (uint64_t)r * a->ld_q + (uint64_t)h->index * dim;
         multiply(a, h, r, q);
+        plm_norm_head(q, dim, a->norms, false);
         plm_rope_head(q, PLM_PTR(const float, a->table) + (uint64_t)r * dims, dims,
                       PLM_KIND(a->kinds, 2));
     }
@@ -38,6 +39,7 @@ static void run_kv(const struct plm_qkv_args *a, const struct head *h, bool is_k
         uint32_t place = (uint32_t)PLM_PTR(const int32_t, a->pos)[r] % PLM_KV_BLOCK_TOKENS;
         multiply(a, h, r, x);
         if (is_k) {
+            plm_norm_head(x, dim, a->norms, true);
             plm_rope_head(x, PLM_PTR(const float, a->table) + (uint64_t)r * dims, dims,
                           PLM_KIND(a->kinds, 2));
             plm_k_store(block, h->index, place, x, dim, kv_type);

@@ -15,21 +15,6 @@ void PLM_CPU_FN(quantize)(const void *args, uint32_t begin, uint32_t end, void *
     }
 }
 
-static float norm_factor(float *x, const float *residual, uint32_t n, float eps)
-{
-    float lane[16] = {0};
-    uint32_t i = 0;
-    if (residual != NULL)
-        for (uint32_t k = 0; k < n; k++)
-            x[k] += residual[k];
-    for (; i + 16 <= n; i += 16)
-        for (uint32_t l = 0; l < 16; l++)
-            lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
-    for (uint32_t l = 0; i + l < n; l++)
-        lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
-    return 1.0f / sqrtf(plm_sum16(lane) / (float)n + eps);
-}
-
 void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
@@ -39,7 +24,9 @@ void PLM_CPU_FN(rms_norm)(const void *args, uint32_t begin, uint32_t end, void *
         float *x = PLM_PTR(float, a->x) + (uint64_t)r * a->n;
         const float *residual =
             a->residual != 0 ? PLM_PTR(const float, a->residual) + (uint64_t)r * a->n : NULL;
-        float factor = norm_factor(x, residual, a->n, a->eps);
+        for (uint32_t i = 0; residual != NULL && i < a->n; i++)
+            x[i] += residual[i];
+        const float factor = plm_norm_factor(x, a->n, a->eps);
         if (a->dst_f32 != 0) {
             float *y = PLM_PTR(float, a->dst_f32) + (uint64_t)r * a->n;
             for (uint32_t i = 0; i < a->n; i++) {

@@ -71,9 +71,13 @@ void PLM_CPU_FN(rope_kv)(const void *args, uint32_t begin, uint32_t end, void *s
     const struct plm_rope_kv_args *a = args;
     for (uint32_t r = begin; r < end; r++) {
         const float *table = PLM_PTR(const float, a->table) + (uint64_t)r * a->dims;
+        float *q = PLM_PTR(float, a->q) + (uint64_t)r * a->ld;
         float *k = PLM_PTR(float, a->k) + (uint64_t)r * a->ld;
-        rope_row(PLM_PTR(float, a->q) + (uint64_t)r * a->ld, table, a->heads, a->head_dim, a->dims,
-                 a->mode);
+        for (uint32_t h = 0; h < a->heads; h++)
+            plm_norm_head(q + (uint64_t)h * a->head_dim, a->head_dim, a->norms, false);
+        for (uint32_t h = 0; h < a->kv_heads; h++)
+            plm_norm_head(k + (uint64_t)h * a->head_dim, a->head_dim, a->norms, true);
+        rope_row(q, table, a->heads, a->head_dim, a->dims, a->mode);
         rope_row(k, table, a->kv_heads, a->head_dim, a->dims, a->mode);
         uint64_t block = PLM_PTR(const uint64_t, a->slots)[r] + a->layer_offset;
         uint32_t place = (uint32_t)PLM_PTR(const int32_t, a->pos)[r] % PLM_KV_BLOCK_TOKENS;

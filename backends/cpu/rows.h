@@ -4,6 +4,8 @@
 #ifndef PLM_CPU_ROWS_H
 #define PLM_CPU_ROWS_H
 
+#include <stdbool.h>
+
 #include "backends/cpu/arith.h"
 #include "kernels/abi.h"
 
@@ -51,6 +53,33 @@ static inline float plm_gate_mul(float gate, float up, uint32_t gate_fn)
     const float z =
         gate_fn == PLM_GATE_GELU ? gate * fmaf(gate * gate, PLM_GELU_CUBIC, PLM_GELU_LINEAR) : gate;
     return gate / (1.0f + plm_expf(-z)) * up;
+}
+
+// 1 / sqrt(mean(x^2) + eps), summed over 16 lanes.
+static inline float plm_norm_factor(const float *x, uint32_t n, float eps)
+{
+    float lane[16] = {0};
+    uint32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (uint32_t l = 0; l < 16; l++)
+            lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
+    for (uint32_t l = 0; i + l < n; l++)
+        lane[l] = fmaf(x[i + l], x[i + l], lane[l]);
+    return 1.0f / sqrtf(plm_sum16(lane) / (float)n + eps);
+}
+
+// The norm of one head of k, or of q; norms is the address of a struct plm_head_norms, or 0.
+static inline void plm_norm_head(float *x, uint32_t head_dim, uint64_t norms, bool is_k)
+{
+    if (norms == 0)
+        return;
+    const struct plm_head_norms *h = PLM_PTR(const struct plm_head_norms, norms);
+    const float *weight = PLM_PTR(const float, is_k ? h->norm_k : h->norm_q);
+    if (weight == NULL)
+        return;
+    const float factor = plm_norm_factor(x, head_dim, h->eps);
+    for (uint32_t i = 0; i < head_dim; i++)
+        x[i] = x[i] * factor * weight[i];
 }
 
 // Rotates one head; table is the row's (cos, sin) pairs.

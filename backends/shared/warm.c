@@ -50,10 +50,11 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
     case PLM_OP_ROPE: ARGS(rope, out, in, rows, ld, heads, dim, dim, PLM_ROPE_NORM);
     case PLM_OP_KV_WRITE: ARGS(kv_write, in, in, at, in, 0, rows, ld, ld, KV_HEADS, dim, kv_type);
     case PLM_OP_ROPE_KV:
-        ARGS(rope_kv, out, out, in, in, at, in, 0, rows, ld, heads, KV_HEADS, dim, dim,
+        ARGS(rope_kv, out, out, in, in, at, in, 0, 0, rows, ld, heads, KV_HEADS, dim, dim,
              PLM_ROPE_NORM, kv_type);
     case PLM_OP_ATTENTION:
-        ARGS(attention, in, out, in, in, at, 0, 1, rows, ld, heads, KV_HEADS, dim, kv_type, 1.0f, 0, 0);
+        ARGS(attention, in, out, in, in, at, 0, 1, rows, ld, heads, KV_HEADS, dim, kv_type, 1.0f, 0,
+             0);
     case PLM_OP_GATE_MUL: ARGS(gate_mul, in, in, 0, out, rows, N, N, 0);
     case PLM_OP_ADD: ARGS(add, in, in, out, rows, N);
     case PLM_OP_GATHER: ARGS(gather, in, in, out, rows, N);
@@ -61,7 +62,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
     case PLM_OP_FILL: ARGS(fill, out, N, 0, 0);
     case PLM_OP_VERIFY: ARGS(verify, in, N, out, 0, 0);
     case PLM_OP_QKV:
-        ARGS(qkv, in, in, in, 0, 0, 0, in, out, in, at, in, 0, rows, N, ld,
+        ARGS(qkv, in, in, in, 0, 0, 0, in, out, in, at, in, 0, 0, rows, N, ld,
              PLM_PAIR(heads, KV_HEADS), PLM_PAIR(dim, dim),
              PLM_KINDS(type, act, (uint32_t)PLM_ROPE_NORM, kv_type));
     case PLM_OP_GLU: ARGS(glu, in, in, 0, 0, in, 0, out, type, act, rows, N, N_OUT, 0);

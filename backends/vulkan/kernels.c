@@ -15,6 +15,7 @@
 #define PIECE 1024u
 #define GROUP 256u
 #define WORDS 16384u
+#define HEADS 8u // of a workgroup of rope_kv
 // Output rows of a panel.
 #define PANEL 16u
 // Rows of activations that a product by lanes takes at once on a CPU: LLVM is busy for seconds with
@@ -81,10 +82,7 @@ GRID(quantize, pieces(a->rows, a->n, PIECE))
 GRID(rope_table, pieces(a->rows, a->dims / 2, GROUP))
 GRID(rope, pieces(a->rows, (uint64_t)a->heads *(a->dims / 2), GROUP))
 GRID(kv_write, pieces(a->rows, (uint64_t)a->kv_heads * a->head_dim, GROUP))
-GRID(rope_kv, pieces(a->rows,
-                     (uint64_t)a->heads *(a->dims / 2) +
-                         (uint64_t)a->kv_heads * plm_div_ceil(a->head_dim, 2),
-                     GROUP))
+GRID(rope_kv, fold(plm_div_ceil(a->rows *((uint64_t)a->heads + a->kv_heads), HEADS)))
 GRID(gate_mul, pieces(a->rows, a->n, PIECE))
 GRID(add, fold(plm_div_ceil((uint64_t)a->rows * a->n, PIECE)))
 GRID(gather, pieces(a->rows, a->n, PIECE))
@@ -334,10 +332,11 @@ struct facts {
     bool whole;     // qkv: heads that can not be taken by halves
 };
 
-// Whether both elements of every pair that rope turns lie in the same panel of either half.
+// Whether both elements of every pair that rope turns lie in the same panel of either half, and
+// nothing is summed over a head.
 static bool by_halves(const struct plm_qkv_args *a)
 {
-    return PLM_LOW(a->head_dim) % (2 * PANEL) == 0 &&
+    return a->norms == 0 && PLM_LOW(a->head_dim) % (2 * PANEL) == 0 &&
            (PLM_KIND(a->kinds, 2) == PLM_ROPE_NORM ||
             PLM_LOW(a->head_dim) == PLM_HIGH(a->head_dim));
 }

@@ -171,8 +171,8 @@ uint64_t plm_vk_work(enum plm_op op, const void *args)
         return floats(a.kv_write->rows, (uint64_t)a.kv_write->kv_heads * a.kv_write->head_dim, 4);
     case PLM_OP_ROPE_KV: return floats(a.rope_kv->rows, a.rope_kv->ld, 4);
     case PLM_OP_ATTENTION:
-        return attention_work(a.attention->table_stride, a.attention->window, a.attention->rows, a.attention->heads,
-                              a.attention->kv_heads, a.attention->head_dim);
+        return attention_work(a.attention->table_stride, a.attention->window, a.attention->rows,
+                              a.attention->heads, a.attention->kv_heads, a.attention->head_dim);
     case PLM_OP_GATE_MUL: return floats(a.gate_mul->rows, a.gate_mul->n, 4);
     case PLM_OP_ADD: return floats(a.add->rows, a.add->n, 3);
     case PLM_OP_GATHER: return floats(a.gather->rows, a.gather->n, 2);

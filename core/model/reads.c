@@ -55,6 +55,12 @@ static void cache(struct reading *r, uint32_t rows, uint32_t kv_heads, uint32_t 
     acts(r, 8 * blocks);
 }
 
+// Norms of heads: weights of q's and of k's, and the record that leads to them.
+static void head_norms(struct reading *r, uint64_t norms, uint32_t head_dim)
+{
+    vector(r, norms, 2ull * head_dim + sizeof(struct plm_head_norms) / 4);
+}
+
 // Position, and where the op writes to the cache its block: of each row.
 static void places(struct reading *r, uint32_t rows, bool slots)
 {
@@ -102,6 +108,7 @@ static void kv_write(struct reading *r, const struct plm_kv_write_args *a)
 static void rope_kv(struct reading *r, const struct plm_rope_kv_args *a)
 {
     floats(r, (uint64_t)a->rows * ((a->heads + 2 * a->kv_heads) * a->head_dim + a->dims));
+    head_norms(r, a->norms, a->head_dim);
     places(r, a->rows, true);
 }
 
@@ -116,6 +123,7 @@ static void qkv(struct reading *r, const struct plm_qkv_args *a)
     vector(r, a->bias_q, n_q);
     vector(r, a->bias_k, n_kv);
     vector(r, a->bias_v, n_kv);
+    head_norms(r, a->norms, head_dim);
     acts(r, PLM_ACT_ROW_BYTES(act, a->n_in) * a->rows);
     if (a->weight_q != 0 || a->weight_k != 0)
         floats(r, (uint64_t)a->rows * dims);

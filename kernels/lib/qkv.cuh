@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frames of qkv: products of q, k and v, whose results are rotated and go to q and to the
 // cache. S is a product of two panels. plm_qkv takes two panels of a head that hold both elements
-// of all their pairs; plm_qkv_whole takes a head of any shape, two panels after two.
+// of all their pairs; plm_qkv_whole takes a head of any shape, two panels after two, and is for heads
+// with norms, too.
 #ifndef PLM_KERNELS_QKV_CUH
 #define PLM_KERNELS_QKV_CUH
 
@@ -162,6 +163,17 @@ PLM_FN void plm_qkv_whole(const struct plm_qkv_args &a, uint8_t *shared, float *
         __syncthreads();
     }
     const uint32_t pairs = (head_dim + 1) / 2, mode = PLM_KIND(a.kinds, 2);
+    plm_head_norm norm = {nullptr, 0.0f};
+    if (!h.v)
+        norm = plm_head_norm_of(a.norms, !h.q);
+    if (norm.weight != nullptr) { // sums has the factors of the rows
+        for (uint32_t r = threadIdx.x / PLM_WARP; r < S::rows; r += PLM_PRODUCT_THREADS / PLM_WARP) {
+            const float factor = plm_head_factor(staged + r * PLM_HEAD_MAX, head_dim, norm.eps);
+            if (threadIdx.x % PLM_WARP == 0)
+                sums[r] = factor;
+        }
+        __syncthreads();
+    }
     for (uint32_t i = threadIdx.x; i < S::rows * pairs; i += PLM_PRODUCT_THREADS) {
         const uint32_t row = in.first + i / pairs, p = i % pairs;
         if (row >= a.rows)
@@ -169,6 +181,11 @@ PLM_FN void plm_qkv_whole(const struct plm_qkv_args &a, uint8_t *shared, float *
         const plm_pair at = plm_rope_pair(p, dims, mode);
         const float *x = staged + i / pairs * PLM_HEAD_MAX;
         float lo = x[at.lo], hi = at.hi < head_dim ? x[at.hi] : 0.0f;
+        if (norm.weight != nullptr) {
+            const float factor = sums[i / pairs];
+            lo = lo * factor * norm.weight[at.lo];
+            hi = at.hi < head_dim ? hi * factor * norm.weight[at.hi] : 0.0f;
+        }
         if (!h.v && p < dims / 2)
             plm_rope_rotate(lo, hi, plm_qkv_angles(a, row), p);
         plm_qkv_store(a, h, row, at.lo, lo);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotation of the pairs of a head: shared by rope, rope_kv and qkv, which must be bit-equal.
+// Norms of heads and the rotation of their pairs: shared by rope, rope_kv and qkv, which must be
+// bit-equal.
 #ifndef PLM_KERNELS_ROPE_CUH
 #define PLM_KERNELS_ROPE_CUH
 
@@ -24,6 +25,32 @@ PLM_FN void plm_rope_rotate(float &lo, float &hi, const float *table_row, uint32
     const float c = table_row[2 * p], s = table_row[2 * p + 1], x0 = lo, x1 = hi;
     lo = x0 * c - x1 * s;
     hi = x0 * s + x1 * c;
+}
+
+// The norm of a head: its weights (nullptr: there is none) and eps.
+struct plm_head_norm {
+    const float *weight;
+    float eps;
+};
+
+// That of the heads of k, or of q, from the address of a struct plm_head_norms, or 0.
+PLM_FN plm_head_norm plm_head_norm_of(uint64_t norms, bool k)
+{
+    if (norms == 0)
+        return {nullptr, 0.0f};
+    const plm_head_norms *h = (const plm_head_norms *)norms;
+    return {(const float *)(k ? h->norm_k : h->norm_q), h->eps};
+}
+
+// What the norm multiplies a head with beside its weights. All lanes of a warp call it and get it.
+PLM_FN float plm_head_factor(const float *head, uint32_t head_dim, float eps)
+{
+    float squares = 0.0f;
+    for (uint32_t i = threadIdx.x % PLM_WARP; i < head_dim; i += PLM_WARP)
+        squares = fmaf(head[i], head[i], squares);
+    for (int mask = PLM_WARP / 2; mask > 0; mask /= 2)
+        squares += plm_shuffle_xor(squares, mask);
+    return plm_rsqrt_ieee(squares / (float)head_dim + eps);
 }
 
 // The same for pair p, which is a rotated one, of a head in memory.

@@ -42,6 +42,7 @@ PLM_AT(u64vec2, plm_u64vec2_at, 16);
 PLM_AT(float, plm_f32_at, 4);
 PLM_AT(vec2, plm_vec2_at, 8);
 PLM_AT(vec4, plm_vec4_at, 16);
+PLM_AT(plm_head_norms, plm_head_norms_at, 8);
 
 // Number of this workgroup, of those that an op counts in one row. There may be more than an axis
 // has (65,535 at least), so the grid is folded: x = min(groups, PLM_GRID_X), y = ceil(groups / x).

@@ -211,9 +211,11 @@ static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
     conf_fill_normal(conf_input(c, FIELD(rope_kv, v), n * 4), n, 1.0f, rng);
     uint64_t table = (uint64_t)a.rows * a.dims;
     conf_fill_normal(conf_input(c, FIELD(rope_kv, table), table * 4), table, 1.0f, rng);
+    conf_draw_norms(c, FIELD(rope_kv, norms), a.head_dim, rng);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "rope_kv rows %u heads %u:%u dim %u mode %u", a.rows,
-             a.heads, a.kv_heads, a.head_dim, a.mode);
+    snprintf(c->label, sizeof c->label, "rope_kv rows %u heads %u:%u dim %u:%u mode %u norms %d",
+             a.rows, a.heads, a.kv_heads, a.head_dim, a.dims, a.mode,
+             conf_at(c, FIELD(rope_kv, norms)) != NULL);
 }
 
 static void conf_make_add(struct conf_case *c, struct conf_rng *rng)

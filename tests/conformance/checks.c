@@ -210,31 +210,58 @@ static bool attention_near(struct conf_case *c)
     return true;
 }
 
-static bool rope_near(struct conf_case *c)
+// What the norm multiplies element e of a row of heads with.
+static double norm_share(const float *row, uint32_t e, uint32_t dim, const float *weight, float eps)
 {
-    const struct plm_rope_args *a = (const void *)c->args;
-    const float *x = INITIAL(float, rope, x), *got = DATA(float, rope, x);
-    const float *table = DATA(float, rope, table);
+    double sum = 0;
+    for (uint32_t d = 0; weight != NULL && d < dim; d++) {
+        double x = (double)row[e / dim * dim + d];
+        sum += x * x;
+    }
+    return weight == NULL ? 1.0 : (double)weight[e % dim] / sqrt(sum / dim + (double)eps);
+}
+
+// Heads of q or k before and after: norm, then rope.
+static bool heads_near(struct conf_case *c, const float *x, const float *got, uint32_t heads,
+                       const float *weight, float eps)
+{
+    const struct plm_rope_kv_args *a = (const void *)c->args;
+    const float *table = DATA(float, rope_kv, table);
+    const uint32_t dim = a->head_dim, half = a->dims / 2;
     for (uint32_t r = 0; r < a->rows; r++)
-        for (uint32_t e = 0; e < a->ld; e++) {
-            uint32_t d = e % a->head_dim, half = a->dims / 2;
-            uint64_t base = (uint64_t)r * a->ld + e, other = base;
-            bool neox = a->mode == PLM_ROPE_NEOX, second = neox ? d >= half : d % 2;
-            double want = (double)x[base];
-            if (e < a->heads * a->head_dim && d < a->dims) {
-                uint32_t i = neox ? d % half : d / 2;
-                other =
-                    neox ? (second ? base - half : base + half) : (second ? base - 1 : base + 1);
-                double cs = (double)table[(uint64_t)r * a->dims + i * 2];
-                double sn = (double)table[(uint64_t)r * a->dims + i * 2 + 1];
-                want = want * cs + (second ? 1 : -1) * (double)x[other] * sn;
+        for (uint32_t e = 0; e < heads * dim; e++) {
+            const float *row = x + (uint64_t)r * a->ld;
+            const bool neox = a->mode == PLM_ROPE_NEOX;
+            const uint32_t d = e % dim;
+            const bool second = neox ? d >= half : d % 2;
+            double want = (double)row[e] * norm_share(row, e, dim, weight, eps);
+            if (d < a->dims) {
+                const uint32_t step = neox ? half : 1, i = neox ? d % half : d / 2;
+                const uint32_t other = second ? e - step : e + step;
+                const float *angle = table + (uint64_t)r * a->dims + (uint64_t)i * 2;
+                want = want * (double)angle[0] + (second ? 1 : -1) * (double)row[other] *
+                                                     norm_share(row, other, dim, weight, eps) *
+                                                     (double)angle[1];
             }
-            if (!(fabs(want - (double)got[base]) <= 1e-6 * (1 + fabs(want)))) {
+            if (!(fabs(want - (double)got[(uint64_t)r * a->ld + e]) <= 3e-6 * (1 + fabs(want)))) {
                 printf("FAIL %s: row %u element %u\n", c->label, r, e);
                 return false;
             }
         }
     return true;
+}
+
+static bool rope_near(struct conf_case *c)
+{
+    const struct plm_rope_kv_args *a = (const void *)c->args;
+    const struct plm_head_norms *norms = DATA(struct plm_head_norms, rope_kv, norms);
+    const float *norm_q = norms == NULL ? NULL : PLM_PTR(const float, norms->norm_q);
+    const float *norm_k = norms == NULL ? NULL : PLM_PTR(const float, norms->norm_k);
+    const float eps = norms == NULL ? 0.0f : norms->eps;
+    return heads_near(c, INITIAL(float, rope_kv, q), DATA(float, rope_kv, q), a->heads, norm_q,
+                      eps) &&
+           heads_near(c, INITIAL(float, rope_kv, k), DATA(float, rope_kv, k), a->kv_heads, norm_k,
+                      eps);
 }
 
 static bool table_near(struct conf_case *c)
@@ -308,7 +335,7 @@ int conf_doubles(struct conf_rng *rng, int rounds)
     } list[] = {
         {PLM_OP_MATMUL, matmul_near},       {PLM_OP_RMS_NORM, norm_near},
         {PLM_OP_GATE_MUL, gate_near},       {PLM_OP_QUANTIZE, quantize_near},
-        {PLM_OP_ATTENTION, attention_near}, {PLM_OP_ROPE, rope_near},
+        {PLM_OP_ATTENTION, attention_near}, {PLM_OP_ROPE_KV, rope_near},
         {PLM_OP_ROPE_TABLE, table_near},
     };
     struct conf_target reference;

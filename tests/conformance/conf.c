@@ -251,6 +251,14 @@ void conf_reset(struct conf_case *c)
             memcpy(c->buf[i].data, c->buf[i].initial, c->buf[i].bytes);
 }
 
+void conf_relocate(struct conf_buf *b, uint64_t address)
+{
+    uint64_t *words = (uint64_t *)(void *)b->data;
+    for (uint64_t k = 0; k < (b->relocs != 0 ? b->relocs : b->bytes / 8); k++)
+        if (b->relocs == 0 || words[k] != 0)
+            words[k] += address;
+}
+
 void conf_bind(struct conf_case *c, void *ret_args)
 {
     uint8_t *args = ret_args;
@@ -260,9 +268,7 @@ void conf_bind(struct conf_case *c, void *ret_args)
         if (c->buf[i].field != UINT32_MAX)
             memcpy(args + c->buf[i].field, &address, 8);
         if (c->buf[i].reloc >= 0)
-            for (uint64_t k = 0; k < c->buf[i].bytes / 8; k++)
-                ((uint64_t *)(void *)c->buf[i].data)[k] +=
-                    (uint64_t)(uintptr_t)c->buf[c->buf[i].reloc].data;
+            conf_relocate(&c->buf[i], (uint64_t)(uintptr_t)c->buf[c->buf[i].reloc].data);
     }
 }
 

@@ -11,7 +11,7 @@
 
 #include "core/backend.h"
 
-#define CONF_BUFFERS     12
+#define CONF_BUFFERS     14
 #define CONF_CONTEXT_MAX 800 // tokens of a sequence: three splits of attention and a part
 
 // What a buffer holds, for the comparison with a target of another numerics class.
@@ -31,6 +31,7 @@ struct conf_buf {
     uint64_t device; // address on the target while a case runs there
     uint32_t field;  // offset of its address in the arguments; UINT32_MAX: none
     int reloc;       // >= 0: 64-bit words are offsets into that buffer, made addresses for a run
+    uint32_t relocs; // so many of them, of which zeros stay; 0: all, zeros too
     bool out;        // compared afterwards
     enum conf_kind kind;
     uint32_t n; // CONF_Q8: elements of a row
@@ -94,6 +95,8 @@ void *conf_output_q8(struct conf_case *c, size_t field, uint32_t rows, uint32_t 
 struct conf_buf *conf_at(struct conf_case *c, size_t field);
 // 64-bit offsets into the buffer with index `into`.
 uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int into);
+// Adds the address of the buffer that they lead into to a buffer's offsets.
+void conf_relocate(struct conf_buf *b, uint64_t address);
 // Random weight of a type; returns the file's bytes.
 const uint8_t *conf_weight(struct conf_case *c, size_t field, enum plm_type type, uint32_t n_in,
                            uint32_t n_out, struct conf_rng *rng);

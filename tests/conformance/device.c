@@ -42,8 +42,7 @@ static int copy_in(const struct device *d, struct conf_case *c, uint8_t *args)
         if (b->field != UINT32_MAX)
             memcpy(args + b->field, &b->device, 8);
         if (b->reloc >= 0)
-            for (uint64_t k = 0; k < b->bytes / 8; k++)
-                ((uint64_t *)(void *)b->data)[k] += c->buf[b->reloc].device;
+            conf_relocate(b, c->buf[b->reloc].device);
         if (d->backend->copy_in(d->dev, b->device - GUARD_BYTES, guard, GUARD_BYTES) != PLM_OK ||
             d->backend->copy_in(d->dev, b->device, b->data, b->bytes) != PLM_OK ||
             d->backend->copy_in(d->dev, b->device + b->bytes, guard, GUARD_BYTES) != PLM_OK)

@@ -113,6 +113,24 @@ struct conf_kv_shape conf_draw_kv(struct conf_rng *rng)
     return s;
 }
 
+void conf_draw_norms(struct conf_case *c, size_t field, uint32_t head_dim, struct conf_rng *rng)
+{
+    // The weights of q, then those of k, behind a gap: an offset of 0 is none.
+    const uint64_t gap = 16, bytes = 4 * (uint64_t)head_dim;
+    const uint32_t there = conf_below(rng, 2) ? 0 : conf_range(rng, 1, 3);
+    if (there == 0)
+        return;
+    float *weights = conf_input(c, UINT32_MAX, gap + 2 * bytes);
+    const int at = c->n_bufs - 1;
+    conf_fill_normal(weights, (gap + 2 * bytes) / 4, 1.0f, rng);
+    uint64_t *words = conf_addresses(c, field, sizeof(struct plm_head_norms) / 8, at);
+    c->buf[c->n_bufs - 1].relocs = 2;
+    const struct plm_head_norms norms = {.norm_q = there & 1 ? gap : 0,
+                                         .norm_k = there & 2 ? gap + bytes : 0,
+                                         .eps = conf_below(rng, 2) ? 1e-6f : 0.1f};
+    memcpy(words, &norms, sizeof norms);
+}
+
 // Row r goes to block r / 16 shuffled, place r % 16 shuffled.
 void conf_fill_slots(struct conf_case *c, size_t slots_field, size_t pos_field, int slab,
                      uint32_t rows, const struct conf_kv_shape *s, struct conf_rng *rng)

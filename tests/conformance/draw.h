@@ -32,6 +32,8 @@ struct conf_kv_shape {
 };
 struct conf_kv_shape conf_draw_kv(struct conf_rng *rng);
 enum conf_kind conf_kv_kind(const struct conf_kv_shape *s);
+// Norms of the heads of q, of k, of both or, half the time, none; written to the field of both ops.
+void conf_draw_norms(struct conf_case *c, size_t field, uint32_t head_dim, struct conf_rng *rng);
 // Tokens at distinct places of the slab in buffer `slab`, in blocks in random order.
 void conf_fill_slots(struct conf_case *c, size_t slots_field, size_t pos_field, int slab,
                      uint32_t rows, const struct conf_kv_shape *s, struct conf_rng *rng);

@@ -61,67 +61,76 @@ static float *product(struct conf_target *t, struct conf_case *from, size_t x, s
     return run_step(t, &c, &a, FIELD(matmul, dst), rng);
 }
 
+// q, k or v of all rows, `ld` elements apart; zeros where the launch has no such product. The
+// caller frees it.
 static float *qkv_product(struct conf_target *t, struct conf_case *from, size_t weight, size_t bias,
-                          uint32_t heads, struct conf_rng *rng)
+                          uint32_t heads, uint32_t ld, struct conf_rng *rng)
 {
     const struct plm_qkv_args *q = (const void *)from->args;
-    const uint32_t n_out = heads * PLM_LOW(q->head_dim);
-    return product(
-        t, from, FIELD(qkv, x), weight, bias,
-        (struct plm_matmul_args){.type = PLM_KIND(q->kinds, 0),
-                                 .act = PLM_KIND(q->kinds, 1),
-                                 .rows = q->rows,
-                                 .n_in = q->n_in,
-                                 .n_out = n_out,
-                                 .ld_dst = weight == FIELD(qkv, weight_q) ? q->ld_q : n_out},
-        rng);
+    if (conf_at(from, weight) == NULL)
+        return calloc((size_t)q->rows * ld, 4);
+    return product(t, from, FIELD(qkv, x), weight, bias,
+                   (struct plm_matmul_args){.type = PLM_KIND(q->kinds, 0),
+                                            .act = PLM_KIND(q->kinds, 1),
+                                            .rows = q->rows,
+                                            .n_in = q->n_in,
+                                            .n_out = heads * PLM_LOW(q->head_dim),
+                                            .ld_dst = ld},
+                   rng);
 }
 
-// Rotates x, which is freed.
-static float *rotate(struct conf_target *t, struct conf_case *from, float *x, uint32_t heads,
-                     uint32_t ld, struct conf_rng *rng)
+static void same_norms(struct conf_case *c, size_t field, struct conf_case *from, size_t from_field)
 {
-    const struct plm_qkv_args *q = (const void *)from->args;
-    const struct plm_rope_args a = {.rows = q->rows,
-                                    .ld = ld,
-                                    .heads = heads,
-                                    .head_dim = PLM_LOW(q->head_dim),
-                                    .dims = PLM_HIGH(q->head_dim),
-                                    .mode = PLM_KIND(q->kinds, 2)};
-    const uint64_t bytes = (uint64_t)a.rows * ld * 4;
-    struct conf_case c;
-    if (x == NULL)
-        return NULL;
-    conf_begin(&c, PLM_OP_ROPE, sizeof a);
-    memcpy(conf_inout(&c, FIELD(rope, x), bytes), x, bytes);
-    free(x);
-    same_input(&c, FIELD(rope, table), from, FIELD(qkv, table));
-    return run_step(t, &c, &a, FIELD(rope, x), rng);
+    const struct conf_buf *norms = conf_at(from, from_field);
+    if (norms == NULL)
+        return;
+    const struct conf_buf *weights = &from->buf[norms->reloc];
+    copy_of(c, UINT32_MAX, weights->initial, weights->bytes);
+    uint64_t *words = conf_addresses(c, field, norms->bytes / 8, c->n_bufs - 1);
+    memcpy(words, norms->initial, norms->bytes);
+    c->buf[c->n_bufs - 1].relocs = norms->relocs;
 }
 
-// The slab after kv_write of k and v.
-static uint8_t *write_kv(struct conf_target *t, struct conf_case *from, const float *k,
-                         const float *v, struct conf_rng *rng)
+// What follows the products: rope_kv on them, into a case that the caller ends.
+static bool run_rope_kv(struct conf_target *t, struct conf_case *from, float *const x[3],
+                        uint32_t ld, struct conf_case *c, struct conf_rng *rng)
 {
     const struct plm_qkv_args *q = (const void *)from->args;
-    const uint32_t n = PLM_HIGH(q->heads) * PLM_LOW(q->head_dim);
-    const struct plm_kv_write_args a = {.layer_offset = q->layer_offset,
-                                        .rows = q->rows,
-                                        .ld_k = n,
-                                        .ld_v = n,
-                                        .kv_heads = PLM_HIGH(q->heads),
-                                        .head_dim = PLM_LOW(q->head_dim),
-                                        .kv_type = PLM_KIND(q->kinds, 3)};
+    const struct plm_rope_kv_args a = {.layer_offset = q->layer_offset,
+                                       .rows = q->rows,
+                                       .ld = ld,
+                                       .heads = PLM_LOW(q->heads),
+                                       .kv_heads = PLM_HIGH(q->heads),
+                                       .head_dim = PLM_LOW(q->head_dim),
+                                       .dims = PLM_HIGH(q->head_dim),
+                                       .mode = PLM_KIND(q->kinds, 2),
+                                       .kv_type = PLM_KIND(q->kinds, 3)};
     const struct conf_buf *slots = conf_at(from, FIELD(qkv, slots));
-    struct conf_case c;
-    conf_begin(&c, PLM_OP_KV_WRITE, sizeof a);
-    memcpy(conf_inout(&c, UINT32_MAX, from->buf[0].bytes), from->buf[0].initial,
-           from->buf[0].bytes);
-    memcpy(conf_addresses(&c, FIELD(kv_write, slots), a.rows, 0), slots->initial, slots->bytes);
-    same_input(&c, FIELD(kv_write, pos), from, FIELD(qkv, pos));
-    copy_of(&c, FIELD(kv_write, k), k, (uint64_t)a.rows * n * 4);
-    copy_of(&c, FIELD(kv_write, v), v, (uint64_t)a.rows * n * 4);
-    return run_step(t, &c, &a, UINT32_MAX, rng);
+    const uint64_t bytes = (uint64_t)a.rows * ld * 4;
+    conf_begin(c, PLM_OP_ROPE_KV, sizeof a);
+    memcpy(conf_inout(c, UINT32_MAX, from->buf[0].bytes), from->buf[0].initial, from->buf[0].bytes);
+    memcpy(conf_addresses(c, FIELD(rope_kv, slots), a.rows, 0), slots->initial, slots->bytes);
+    same_input(c, FIELD(rope_kv, pos), from, FIELD(qkv, pos));
+    same_input(c, FIELD(rope_kv, table), from, FIELD(qkv, table));
+    same_norms(c, FIELD(rope_kv, norms), from, FIELD(qkv, norms));
+    memcpy(conf_inout(c, FIELD(rope_kv, q), bytes), x[0], bytes);
+    memcpy(conf_inout(c, FIELD(rope_kv, k), bytes), x[1], bytes);
+    copy_of(c, FIELD(rope_kv, v), x[2], bytes);
+    conf_set_args(c, &a);
+    conf_ready(c);
+    return t->run(t, c, rng) == 0;
+}
+
+// The rows of q, between which lies nobody's memory.
+static bool q_agrees(const struct conf_case *c, const uint8_t *fused, const uint8_t *chain,
+                     uint32_t ld)
+{
+    const struct plm_qkv_args *a = (const void *)c->args;
+    const uint64_t bytes = (uint64_t)PLM_LOW(a->heads) * PLM_LOW(a->head_dim) * 4;
+    bool ok = true;
+    for (uint32_t r = 0; ok && r < a->rows; r++)
+        ok = equal(c, "q", fused + (uint64_t)r * a->ld_q * 4, chain + (uint64_t)r * ld * 4, bytes);
+    return ok;
 }
 
 // K or V in the slab: what the chain wrote, or where the launch has no such product, nothing.
@@ -145,33 +154,29 @@ static bool kv_agrees(const struct conf_case *c, const uint8_t *chain, bool is_v
 
 static bool qkv_agrees(struct conf_target *t, struct conf_case *c, struct conf_rng *rng)
 {
+    static const size_t weights[] = {FIELD(qkv, weight_q), FIELD(qkv, weight_k),
+                                     FIELD(qkv, weight_v)};
+    static const size_t biases[] = {FIELD(qkv, bias_q), FIELD(qkv, bias_k), FIELD(qkv, bias_v)};
     const struct plm_qkv_args *a = (const void *)c->args;
-    const uint32_t heads = PLM_LOW(a->heads), kv_heads = PLM_HIGH(a->heads);
-    const uint32_t n_kv = kv_heads * PLM_LOW(a->head_dim);
-    const bool has_k = conf_at(c, FIELD(qkv, weight_k)) != NULL;
-    const bool has_v = conf_at(c, FIELD(qkv, weight_v)) != NULL;
-    float *zero = calloc((size_t)a->rows * n_kv, 4), *k = NULL, *v = NULL;
-    bool ok = zero != NULL && t->run(t, c, rng) == 0;
-    if (ok && conf_at(c, FIELD(qkv, weight_q)) != NULL) {
-        float *q = qkv_product(t, c, FIELD(qkv, weight_q), FIELD(qkv, bias_q), heads, rng);
-        q = rotate(t, c, q, heads, a->ld_q, rng);
-        const struct conf_buf *out = conf_at(c, FIELD(qkv, q));
-        ok = equal(c, "q", out->data, q, out->bytes);
-        free(q);
+    const uint32_t ld = PLM_LOW(a->heads) * PLM_LOW(a->head_dim); // of q, the longest
+    float *x[3];
+    struct conf_case chain = {0};
+    bool ok = t->run(t, c, rng) == 0, has[3];
+    for (int i = 0; i < 3; i++) {
+        const uint32_t heads = i == 0 ? PLM_LOW(a->heads) : PLM_HIGH(a->heads);
+        has[i] = conf_at(c, weights[i]) != NULL;
+        x[i] = qkv_product(t, c, weights[i], biases[i], heads, ld, rng);
+        ok = ok && x[i] != NULL;
     }
-    if (ok && has_k) {
-        k = qkv_product(t, c, FIELD(qkv, weight_k), FIELD(qkv, bias_k), kv_heads, rng);
-        k = rotate(t, c, k, kv_heads, n_kv, rng);
-    }
-    if (ok && has_v)
-        v = qkv_product(t, c, FIELD(qkv, weight_v), FIELD(qkv, bias_v), kv_heads, rng);
-    ok = ok && has_k == (k != NULL) && has_v == (v != NULL);
-    uint8_t *slab = ok ? write_kv(t, c, has_k ? k : zero, has_v ? v : zero, rng) : NULL;
-    ok = slab != NULL && kv_agrees(c, slab, false, has_k) && kv_agrees(c, slab, true, has_v);
-    free(slab);
-    free(zero);
-    free(k);
-    free(v);
+    ok = ok && run_rope_kv(t, c, x, ld, &chain, rng);
+    if (ok && has[0])
+        ok = q_agrees(c, conf_at(c, FIELD(qkv, q))->data, conf_at(&chain, FIELD(rope_kv, q))->data,
+                      ld);
+    ok = ok && kv_agrees(c, chain.buf[0].data, false, has[1]) &&
+         kv_agrees(c, chain.buf[0].data, true, has[2]);
+    conf_end(&chain);
+    for (int i = 0; i < 3; i++)
+        free(x[i]);
     return ok;
 }
 

@@ -236,9 +236,11 @@ void conf_make_qkv(struct conf_case *c, struct conf_rng *rng)
     // Whole rows are poisoned: what lies between them is nobody's.
     conf_output(c, FIELD(qkv, q), (uint64_t)a.rows * a.ld_q * 4);
     draw_qkv_weights(c, &a, rng);
+    conf_draw_norms(c, FIELD(qkv, norms), s.head_dim, rng);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "qkv rows %u n_in %u heads %u:%u dim %u:%u kinds %#x",
-             a.rows, a.n_in, heads, s.kv_heads, s.head_dim, dims, a.kinds);
+    snprintf(c->label, sizeof c->label,
+             "qkv rows %u n_in %u heads %u:%u dim %u:%u kinds %#x norms %d", a.rows, a.n_in, heads,
+             s.kv_heads, s.head_dim, dims, a.kinds, conf_at(c, FIELD(qkv, norms)) != NULL);
 }
 
 void conf_make_glu(struct conf_case *c, struct conf_rng *rng)

@@ -58,7 +58,7 @@ static int run_op(struct conf_target *t, enum plm_op op, int cases, uint64_t see
 // Checks of ops together; number of failures.
 static int run_pairs(struct conf_target *t, uint64_t ops, struct conf_rng *rng)
 {
-    const uint64_t qkv = BIT(QKV) | BIT(MATMUL) | BIT(ROPE) | BIT(KV_WRITE);
+    const uint64_t qkv = BIT(QKV) | BIT(MATMUL) | BIT(ROPE_KV);
     const uint64_t glu = BIT(GLU) | BIT(MATMUL) | BIT(GATE_MUL);
     const uint64_t splits =
         BIT(ATTENTION_SPLIT) | BIT(ATTENTION_MERGE) | BIT(ATTENTION) | BIT(QUANTIZE);
