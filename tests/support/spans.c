@@ -22,6 +22,8 @@ static uint64_t weight_bytes(uint32_t type, uint32_t n_in, uint32_t n_out)
 }
 
 #define PLM_SPAN_WEIGHT(type, n_in, n_out) weight_bytes(type, n_in, n_out)
+#define PLM_SPAN_POS(i)                    PLM_SPAN_I32(a->pos, i)
+#define PLM_SPAN_SEQ(i)                    PLM_SPAN_I32(a->seq, i)
 #define PLM_SPAN_I32(address, i)           (((const int32_t *)(uintptr_t)(address))[i])
 #define PLM_SPAN_U64(address, i)           (((const uint64_t *)(uintptr_t)(address))[i])
 

@@ -8,7 +8,7 @@
 
 #include "core/backend.h"
 
-enum span_mode { SPAN_IN, SPAN_OUT, SPAN_INOUT, SPAN_WEIGHT };
+enum span_mode { SPAN_IN, SPAN_OUT, SPAN_INOUT, SPAN_WEIGHT, SPAN_CACHE };
 
 // `rows` pieces of `bytes` bytes, `stride` apart.
 struct span {
