@@ -129,68 +129,52 @@ static uint64_t attention_work(uint32_t table_stride, uint32_t window, uint32_t 
     return pairs * kv_heads * head_dim / 4 + pairs * heads * head_dim * 2 / MACS_PER_BYTE;
 }
 
-// Floats that go in or out, by rows and their length.
-static uint64_t floats(uint32_t rows, uint64_t n, uint32_t times)
+// Bytes that an op reads and writes where all that is optional is there, but for weights and what
+// it reaches through memory.
+static uint64_t direct_bytes(enum plm_op op, const void *args)
 {
-    return (uint64_t)rows * n * 4 * times;
+    enum { IN, OUT, INOUT, WEIGHT, CACHE };
+    uint64_t n = 0;
+#define PLM_SPAN_WEIGHT(type, n_in, n_out) 0
+#define PLM_SPAN(NAME, name, mode, field, bytes, rows, stride)                                     \
+    if (op == PLM_OP_##NAME && (mode) != WEIGHT) {                                                 \
+        const struct plm_##name##_args *a = args;                                                  \
+        (void)a;                                                                                   \
+        n += (uint64_t)(bytes) * (rows) * ((mode) == INOUT ? 2 : 1);                               \
+    }
+#define PLM_SPANS(NAME, name, mode, n, m, address, bytes)
+#include "kernels/spans.def"
+    return n;
 }
+
+// What it costs to make an element of rope's table, in bytes of memory.
+#define ANGLE_BYTES 60u
 
 uint64_t plm_vk_work(enum plm_op op, const void *args)
 {
     union {
         const void *any;
-        const struct plm_get_rows_args *get_rows;
-        const struct plm_rms_norm_args *rms_norm;
-        const struct plm_quantize_args *quantize;
         const struct plm_matmul_args *matmul;
         const struct plm_rope_table_args *rope_table;
-        const struct plm_rope_args *rope;
-        const struct plm_kv_write_args *kv_write;
-        const struct plm_rope_kv_args *rope_kv;
         const struct plm_attention_args *attention;
-        const struct plm_gate_mul_args *gate_mul;
-        const struct plm_add_args *add;
-        const struct plm_gather_args *gather;
-        const struct plm_copy_args *copy;
-        const struct plm_fill_args *fill;
-        const struct plm_verify_args *verify;
         const struct plm_glu_args *glu;
         const struct plm_attention_split_args *split;
-        const struct plm_attention_merge_args *merge;
-        const struct plm_argmax_args *argmax;
     } a = {args};
     switch (op) {
-    case PLM_OP_GET_ROWS: return floats(a.get_rows->rows, a.get_rows->n_in, 2);
-    case PLM_OP_RMS_NORM: return floats(a.rms_norm->rows, a.rms_norm->n, 4);
-    case PLM_OP_QUANTIZE: return floats(a.quantize->rows, a.quantize->n, 2);
     case PLM_OP_MATMUL:
         return product_work(a.matmul->n_in, a.matmul->n_out, a.matmul->rows, a.matmul->act);
-    case PLM_OP_ROPE_TABLE: return floats(a.rope_table->rows, a.rope_table->dims, 16);
-    case PLM_OP_ROPE: return floats(a.rope->rows, (uint64_t)a.rope->heads * a.rope->dims, 3);
-    case PLM_OP_KV_WRITE:
-        return floats(a.kv_write->rows, (uint64_t)a.kv_write->kv_heads * a.kv_write->head_dim, 4);
-    case PLM_OP_ROPE_KV: return floats(a.rope_kv->rows, a.rope_kv->ld, 4);
-    case PLM_OP_ATTENTION:
-        return attention_work(a.attention->table_stride, a.attention->window, a.attention->rows,
-                              a.attention->heads, a.attention->kv_heads, a.attention->head_dim);
-    case PLM_OP_GATE_MUL: return floats(a.gate_mul->rows, a.gate_mul->n, 4);
-    case PLM_OP_ADD: return floats(a.add->rows, a.add->n, 3);
-    case PLM_OP_GATHER: return floats(a.gather->rows, a.gather->n, 2);
-    case PLM_OP_FILL: return a.fill->n_words * 4;
-    case PLM_OP_COPY: return a.copy->n_words * 8;
-    case PLM_OP_VERIFY: return a.verify->n_words * 4;
     case PLM_OP_QKV: return qkv_work(args);
     case PLM_OP_GLU:
         return product_work(a.glu->n_in, 2 * (uint64_t)a.glu->n_out, a.glu->rows, a.glu->act);
+    case PLM_OP_ATTENTION:
+        return attention_work(a.attention->table_stride, a.attention->window, a.attention->rows,
+                              a.attention->heads, a.attention->kv_heads, a.attention->head_dim);
     case PLM_OP_ATTENTION_SPLIT:
         return attention_work(a.split->table_stride, a.split->window, a.split->rows, a.split->heads,
                               a.split->kv_heads, a.split->head_dim);
-    case PLM_OP_ATTENTION_MERGE:
-        return floats(a.merge->rows, (uint64_t)a.merge->heads * a.merge->head_dim,
-                      a.merge->splits + 1);
-    case PLM_OP_ARGMAX: return floats(a.argmax->rows, a.argmax->n, 1);
-    case PLM_OP_SAMPLE: // no shader does it
-    case PLM_OPS: break;
+    case PLM_OP_ROPE_TABLE:
+        return (uint64_t)a.rope_table->rows * a.rope_table->dims * ANGLE_BYTES +
+               direct_bytes(op, args);
+    default: return direct_bytes(op, args);
     }
-    return 0;
 }
