@@ -388,6 +388,24 @@ struct plm_gather_args {
     uint32_t n;
 };
 
+// x = cap * tanh(x / cap) in place: logits that are kept below a cap. With u = x * (1 / cap):
+// tanh(u) = u + u * u^2 * P(u^2) below 0.625, P of degree 4 being fitted for the least relative
+// error (0.07 units of the last place before rounding), beyond it 1 - 2 / (1 + exp(2 |u|)) with the
+// sign of u. An infinity becomes a NaN, so that it cannot pass unnoticed.
+struct plm_soft_cap_args {
+    uint64_t x; // float32 [rows, n]
+    uint32_t rows;
+    uint32_t n;
+    float cap; // above 0
+    uint32_t pad;
+};
+#define PLM_TANH_NEAR 0.625f // |u| below which the polynomial serves
+#define PLM_TANH_P0   (-0.333332807f)
+#define PLM_TANH_P1   0.133314416f
+#define PLM_TANH_P2   (-0.0537397154f)
+#define PLM_TANH_P3   0.0206390899f
+#define PLM_TANH_P4   (-0.00570498966f)
+
 // What sampling needs of a row of logits without reading it: the largest value, the lowest index
 // that has it, and how many are not finite.
 struct plm_argmax_record {

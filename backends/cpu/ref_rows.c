@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference: get_rows, gather, add, copy, fill, verify.
+// Reference: get_rows, gather, add, soft_cap, copy, fill, verify.
 #include "backends/cpu/fn.h"
 #include "backends/cpu/rows.h"
 #include "backends/panel/layout.h"
@@ -42,6 +42,32 @@ void PLM_CPU_FN(add)(const void *args, uint32_t begin, uint32_t end, void *scrat
     const struct plm_add_args *a = args;
     for (uint64_t i = (uint64_t)begin * a->n; i < (uint64_t)end * a->n; i++)
         PLM_PTR(float, a->dst)[i] = PLM_PTR(const float, a->a)[i] + PLM_PTR(const float, a->b)[i];
+}
+
+static inline float soft_cap_of(float x, float cap, float inverse)
+{
+    const float u = x * inverse, size = fabsf(u), z = u * u;
+    float p = fmaf(z, PLM_TANH_P4, PLM_TANH_P3);
+    p = fmaf(z, p, PLM_TANH_P2);
+    p = fmaf(z, p, PLM_TANH_P1);
+    p = fmaf(z, p, PLM_TANH_P0);
+    const float near = fmaf(u * z, p, u);
+    const float far = copysignf(1.0f - 2.0f / (1.0f + plm_expf(size + size)), u);
+    return (size < PLM_TANH_NEAR ? near : far) * cap + (x - x);
+}
+
+#define CAP_UNIT 8192u // elements of a unit of soft_cap, as ops.def says
+
+void PLM_CPU_FN(soft_cap)(const void *args, uint32_t begin, uint32_t end, void *scratch)
+{
+    (void)scratch;
+    const struct plm_soft_cap_args *a = args;
+    const float inverse = 1.0f / a->cap;
+    float *x = PLM_PTR(float, a->x);
+    uint64_t last = (uint64_t)end * CAP_UNIT;
+    last = last < (uint64_t)a->rows * a->n ? last : (uint64_t)a->rows * a->n;
+    for (uint64_t i = (uint64_t)begin * CAP_UNIT; i < last; i++)
+        x[i] = soft_cap_of(x[i], a->cap, inverse);
 }
 
 void PLM_CPU_FN(copy)(const void *args, uint32_t begin, uint32_t end, void *scratch)

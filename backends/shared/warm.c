@@ -58,6 +58,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
     case PLM_OP_GATE_MUL: ARGS(gate_mul, in, in, 0, out, rows, N, N, 0);
     case PLM_OP_ADD: ARGS(add, in, in, out, rows, N);
     case PLM_OP_GATHER: ARGS(gather, in, in, out, rows, N);
+    case PLM_OP_SOFT_CAP: ARGS(soft_cap, out, rows, N, 1.0f, 0);
     case PLM_OP_COPY: ARGS(copy, in, out, N);
     case PLM_OP_FILL: ARGS(fill, out, N, 0, 0);
     case PLM_OP_VERIFY: ARGS(verify, in, N, out, 0, 0);

@@ -85,6 +85,7 @@ GRID(kv_write, pieces(a->rows, (uint64_t)a->kv_heads * a->head_dim, GROUP))
 GRID(rope_kv, fold(plm_div_ceil(a->rows *((uint64_t)a->heads + a->kv_heads), HEADS)))
 GRID(gate_mul, pieces(a->rows, a->n, PIECE))
 GRID(add, fold(plm_div_ceil((uint64_t)a->rows * a->n, PIECE)))
+GRID(soft_cap, fold(plm_div_ceil((uint64_t)a->rows * a->n, PIECE)))
 GRID(gather, pieces(a->rows, a->n, PIECE))
 GRID(fill, fold(plm_div_ceil(a->n_words, WORDS)))
 GRID(copy, fold(plm_div_ceil(a->n_words, WORDS)))
@@ -184,6 +185,7 @@ static const struct row table[] = {
     {PLAIN(ATTENTION_MERGE, attention_merge)},
     {PLAIN(GATE_MUL, gate_mul)},
     {PLAIN(ADD, add)},
+    {PLAIN(SOFT_CAP, soft_cap)},
     {PLAIN(GATHER, gather)},
     {PLAIN(ARGMAX, argmax)},
     {PLAIN(FILL, fill)},

@@ -230,6 +230,20 @@ static void conf_make_add(struct conf_case *c, struct conf_rng *rng)
     snprintf(c->label, sizeof c->label, "add rows %u n %u", a.rows, a.n);
 }
 
+static void conf_make_soft_cap(struct conf_case *c, struct conf_rng *rng)
+{
+    struct plm_soft_cap_args a = {.rows = conf_range(rng, 1, 6), .n = conf_range(rng, 1, 5000)};
+    a.cap = conf_below(rng, 2) ? 30.0f : expf(conf_normal(rng));
+    const uint64_t n = (uint64_t)a.rows * a.n;
+    conf_begin(c, PLM_OP_SOFT_CAP, sizeof a);
+    float *x = conf_inout(c, FIELD(soft_cap, x), n * 4);
+    conf_fill_wild(x, n, rng);
+    for (uint64_t i = 0; i < n; i += 1 + conf_below(rng, 3)) // about the end of the polynomial, too
+        x[i] = conf_normal(rng) * a.cap;
+    conf_set_args(c, &a);
+    snprintf(c->label, sizeof c->label, "soft_cap rows %u n %u cap %g", a.rows, a.n, (double)a.cap);
+}
+
 static void conf_make_gather(struct conf_case *c, struct conf_rng *rng)
 {
     struct plm_gather_args a = {.rows = conf_draw_rows(rng), .n = conf_draw_n(1, rng)};

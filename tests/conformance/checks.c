@@ -264,6 +264,23 @@ static bool rope_near(struct conf_case *c)
                       eps);
 }
 
+static bool cap_near(struct conf_case *c)
+{
+    const struct plm_soft_cap_args *a = (const void *)c->args;
+    const float *x = INITIAL(float, soft_cap, x), *got = DATA(float, soft_cap, x);
+    for (uint64_t i = 0; i < (uint64_t)a->rows * a->n; i++) {
+        const double want = (double)a->cap * tanh((double)x[i] / (double)a->cap);
+        const bool ok = !isfinite(x[i]) ? isnan(got[i])
+                                        : fabs(want - (double)got[i]) <= 4e-7 * fabs(want) + 1e-38;
+        if (!ok) {
+            printf("FAIL %s: %g becomes %g, not %g\n", c->label, (double)x[i], (double)got[i],
+                   want);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool table_near(struct conf_case *c)
 {
     const struct plm_rope_table_args *a = (const void *)c->args;
@@ -336,7 +353,7 @@ int conf_doubles(struct conf_rng *rng, int rounds)
         {PLM_OP_MATMUL, matmul_near},       {PLM_OP_RMS_NORM, norm_near},
         {PLM_OP_GATE_MUL, gate_near},       {PLM_OP_QUANTIZE, quantize_near},
         {PLM_OP_ATTENTION, attention_near}, {PLM_OP_ROPE_KV, rope_near},
-        {PLM_OP_ROPE_TABLE, table_near},
+        {PLM_OP_ROPE_TABLE, table_near},    {PLM_OP_SOFT_CAP, cap_near},
     };
     struct conf_target reference;
     int failures = !exp_near() + !half_near();
