@@ -150,37 +150,6 @@ PLM_VALUE(PLM_ROPE_NORM, 0) // pairs (2i, 2i+1): llama
 PLM_VALUE(PLM_ROPE_NEOX, 1) // pairs (i, i + dims/2): qwen2
 PLM_ENUM_END
 
-// Rotates the first dims elements of every head of x in place; none where dims is 0, here and in
-// the ops that do this together with others. The table is not read then.
-struct plm_rope_args {
-    uint64_t x;     // float32 [rows, ld]: heads * head_dim elements from the start of each row
-    uint64_t table; // from plm_rope_table
-    uint32_t rows;
-    uint32_t ld; // row stride in elements
-    uint32_t heads;
-    uint32_t head_dim;
-    uint32_t dims;
-    uint32_t mode; // enum plm_rope_mode
-};
-
-// A KV block holds, per layer of its group, K transposed [kv_heads][head_dim][16] and then V
-// [kv_heads][16][head_dim], in kv_type; layer l starts at l * layer_bytes. (K is transposed so that
-// the scores of the 16 tokens of a block are 16 lanes.) slots[r] is the address of the block that
-// token r goes to, pos[r] % 16 its place in it. layer_offset and slots are multiples of 64.
-struct plm_kv_write_args {
-    uint64_t k;            // float32 [rows, ld_k]
-    uint64_t v;            // float32 [rows, ld_v]
-    uint64_t slots;        // uint64 [rows]
-    uint64_t pos;          // int32 [rows]
-    uint64_t layer_offset; // bytes from the start of a block
-    uint32_t rows;
-    uint32_t ld_k;
-    uint32_t ld_v;
-    uint32_t kv_heads;
-    uint32_t head_dim;
-    uint32_t kv_type; // PLM_TYPE_F16 or PLM_TYPE_F32
-};
-
 // RMS norms of each head of q and of k, before rope: what does not fit into the arguments of a
 // launch, kept in device memory and written at load. A head x becomes (x * (1 / sqrt(mean(x^2) +
 // eps))) * weight. The CPU sums squares as rms_norm does; the others over 32 lanes with fmaf
@@ -192,25 +161,29 @@ struct plm_head_norms {
     uint32_t pad;
 };
 
-// Norms of heads, rope on q and k (both in place) and the KV write in one dispatch; without norms
-// it equals rope(q), rope(k), kv_write(k, v) bit for bit.
+// Norms of heads and rope on q and k, both in place, and the write of k and v to the cache. Rope
+// rotates the first dims elements of every head; none where dims is 0, and the table is not read
+// then. A KV block holds, per layer of its group, K transposed [kv_heads][head_dim][16] and then V
+// [kv_heads][16][head_dim], in kv_type; layer l starts at l * layer_bytes. (K is transposed so that
+// the scores of the 16 tokens of a block are 16 lanes.) slots[r] is the address of the block that
+// token r goes to, pos[r] % 16 its place in it. layer_offset and slots are multiples of 64.
 struct plm_rope_kv_args {
-    uint64_t q; // float32 [rows, ld]
-    uint64_t k; // float32 [rows, ld]
-    uint64_t v; // float32 [rows, ld]
-    uint64_t table;
-    uint64_t slots;
-    uint64_t pos;
-    uint64_t norms; // optional struct plm_head_norms
-    uint64_t layer_offset;
+    uint64_t q;            // float32 [rows, ld]
+    uint64_t k;            // float32 [rows, ld]
+    uint64_t v;            // float32 [rows, ld]
+    uint64_t table;        // from plm_rope_table
+    uint64_t slots;        // uint64 [rows]
+    uint64_t pos;          // int32 [rows]
+    uint64_t norms;        // optional struct plm_head_norms
+    uint64_t layer_offset; // bytes from the start of a block
     uint32_t rows;
     uint32_t ld; // common row stride in elements
     uint32_t heads;
     uint32_t kv_heads;
     uint32_t head_dim;
     uint32_t dims;
-    uint32_t mode;
-    uint32_t kv_type;
+    uint32_t mode;    // enum plm_rope_mode
+    uint32_t kv_type; // PLM_TYPE_F16 or PLM_TYPE_F32
 };
 
 // The products of q, k and v, norms and rope of their heads, and the KV write in one dispatch: what
@@ -226,7 +199,7 @@ struct plm_qkv_args {
     uint64_t x;     // act [rows, n_in]
     uint64_t q;     // float32 [rows, ld_q]
     uint64_t table; // from plm_rope_table
-    uint64_t slots; // uint64 [rows], as in plm_kv_write
+    uint64_t slots; // uint64 [rows], as in plm_rope_kv
     uint64_t pos;   // int32 [rows]
     uint64_t norms; // optional struct plm_head_norms
     uint64_t layer_offset;

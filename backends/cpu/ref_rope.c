@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference: rope_table, rope, kv_write, rope_kv.
+// Reference: rope_table, rope_kv.
 #include "backends/cpu/fn.h"
 #include "backends/cpu/rows.h"
 
@@ -32,16 +32,6 @@ static void rope_row(float *x, const float *table, uint32_t heads, uint32_t head
         plm_rope_head(x + (uint64_t)h * head_dim, table, dims, mode);
 }
 
-void PLM_CPU_FN(rope)(const void *args, uint32_t begin, uint32_t end, void *scratch)
-{
-    (void)scratch;
-    const struct plm_rope_args *a = args;
-    for (uint32_t r = begin; r < end; r++)
-        rope_row(PLM_PTR(float, a->x) + (uint64_t)r * a->ld,
-                 PLM_PTR(const float, a->table) + (uint64_t)r * a->dims, a->heads, a->head_dim,
-                 a->dims, a->mode);
-}
-
 // Stores one token's K (transposed) and V; block points to its layer in the KV block.
 static void kv_store(uint8_t *block, uint32_t place, const float *k, const float *v,
                      uint32_t kv_heads, uint32_t head_dim, uint32_t kv_type)
@@ -49,19 +39,6 @@ static void kv_store(uint8_t *block, uint32_t place, const float *k, const float
     for (uint32_t h = 0; h < kv_heads; h++) {
         plm_k_store(block, h, place, k + (uint64_t)h * head_dim, head_dim, kv_type);
         plm_v_store(block, kv_heads, h, place, v + (uint64_t)h * head_dim, head_dim, kv_type);
-    }
-}
-
-void PLM_CPU_FN(kv_write)(const void *args, uint32_t begin, uint32_t end, void *scratch)
-{
-    (void)scratch;
-    const struct plm_kv_write_args *a = args;
-    for (uint32_t r = begin; r < end; r++) {
-        uint64_t block = PLM_PTR(const uint64_t, a->slots)[r] + a->layer_offset;
-        uint32_t place = (uint32_t)PLM_PTR(const int32_t, a->pos)[r] % PLM_KV_BLOCK_TOKENS;
-        kv_store(PLM_PTR(uint8_t, block), place, PLM_PTR(const float, a->k) + (uint64_t)r * a->ld_k,
-                 PLM_PTR(const float, a->v) + (uint64_t)r * a->ld_v, a->kv_heads, a->head_dim,
-                 a->kv_type);
     }
 }
 

@@ -58,7 +58,6 @@ static struct built_for facts_of(enum plm_op op, const void *args)
     case PLM_OP_MATMUL: FACTS(matmul, a->type, a->act)
     case PLM_OP_QKV: FACTS(qkv, PLM_KIND(a->kinds, 0), PLM_KIND(a->kinds, 1))
     case PLM_OP_GLU: FACTS(glu, a->type, a->act)
-    case PLM_OP_KV_WRITE: FACTS(kv_write, a->kv_type, PLM_ANY_ACT)
     case PLM_OP_ROPE_KV: FACTS(rope_kv, a->kv_type, PLM_ANY_ACT)
     case PLM_OP_ATTENTION: FACTS(attention, a->kv_type, PLM_ANY_ACT)
     case PLM_OP_ATTENTION_SPLIT: FACTS(attention_split, a->kv_type, PLM_ANY_ACT)
@@ -119,8 +118,7 @@ const struct plm_gpu_kernel *plm_gpu_kernel_named(const char *symbol)
 
 bool plm_gpu_typed_by_kv(enum plm_op op)
 {
-    return op == PLM_OP_KV_WRITE || op == PLM_OP_ROPE_KV || op == PLM_OP_ATTENTION ||
-           op == PLM_OP_ATTENTION_SPLIT;
+    return op == PLM_OP_ROPE_KV || op == PLM_OP_ATTENTION || op == PLM_OP_ATTENTION_SPLIT;
 }
 
 static bool needed(const struct plm_gpu_kernel *k, const struct plm_kernel_needs *needs)

@@ -47,8 +47,6 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
     case PLM_OP_QUANTIZE: ARGS(quantize, in, out, rows, N);
     case PLM_OP_MATMUL: ARGS(matmul, in, in, out, 0, type, act, rows, N, N_OUT, N_OUT, 0, 0);
     case PLM_OP_ROPE_TABLE: ARGS(rope_table, in, in, out, rows, dim, 0, 0);
-    case PLM_OP_ROPE: ARGS(rope, out, in, rows, ld, heads, dim, dim, PLM_ROPE_NORM);
-    case PLM_OP_KV_WRITE: ARGS(kv_write, in, in, at, in, 0, rows, ld, ld, KV_HEADS, dim, kv_type);
     case PLM_OP_ROPE_KV:
         ARGS(rope_kv, out, out, in, in, at, in, 0, 0, rows, ld, heads, KV_HEADS, dim, dim,
              PLM_ROPE_NORM, kv_type);

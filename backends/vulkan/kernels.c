@@ -80,8 +80,6 @@ GRID(get_rows, pieces(a->rows, a->n_in, PIECE))
 GRID(rms_norm, fold(a->rows))
 GRID(quantize, pieces(a->rows, a->n, PIECE))
 GRID(rope_table, pieces(a->rows, a->dims / 2, GROUP))
-GRID(rope, pieces(a->rows, (uint64_t)a->heads *(a->dims / 2), GROUP))
-GRID(kv_write, pieces(a->rows, (uint64_t)a->kv_heads * a->head_dim, GROUP))
 GRID(rope_kv, fold(plm_div_ceil(a->rows *((uint64_t)a->heads + a->kv_heads), HEADS)))
 GRID(gate_mul, pieces(a->rows, a->n, PIECE))
 GRID(add, fold(plm_div_ceil((uint64_t)a->rows * a->n, PIECE)))
@@ -177,8 +175,6 @@ static const struct row table[] = {
     {PLAIN(RMS_NORM, rms_norm)},
     {PLAIN(QUANTIZE, quantize)},
     {PLAIN(ROPE_TABLE, rope_table)},
-    {PLAIN(ROPE, rope)},
-    {PLAIN(KV_WRITE, kv_write)},
     {PLAIN(ROPE_KV, rope_kv)},
     {PLAIN(ATTENTION, attention), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
     {PLAIN(ATTENTION_SPLIT, attention_split), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},

@@ -17,7 +17,7 @@ struct plm_kv_group {
     enum plm_type type; // PLM_TYPE_F16, or PLM_TYPE_F32 for tests
 };
 
-// K and V of 16 tokens of one layer. They lie together: see struct plm_kv_write_args.
+// K and V of 16 tokens of one layer. They lie together: see struct plm_rope_kv_args.
 static inline uint64_t plm_kv_layer_bytes(const struct plm_kv_group *group)
 {
     uint64_t element = group->type == PLM_TYPE_F32 ? 4 : 2;

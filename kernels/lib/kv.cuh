@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places in a block of the KV cache (kernels/abi.h, plm_kv_write_args) and the store of an element.
+// Places in a block of the KV cache (kernels/abi.h, plm_rope_kv_args) and the store of an element.
 #ifndef PLM_KERNELS_KV_CUH
 #define PLM_KERNELS_KV_CUH
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of heads and the rotation of their pairs: shared by rope, rope_kv and qkv, which must be
+// Norms of heads and the rotation of their pairs: shared by rope_kv and qkv, which must be
 // bit-equal.
 #ifndef PLM_KERNELS_ROPE_CUH
 #define PLM_KERNELS_ROPE_CUH
@@ -51,17 +51,6 @@ PLM_FN float plm_head_factor(const float *head, uint32_t head_dim, float eps)
     for (int mask = PLM_WARP / 2; mask > 0; mask /= 2)
         squares += plm_shuffle_xor(squares, mask);
     return plm_rsqrt_ieee(squares / (float)head_dim + eps);
-}
-
-// The same for pair p, which is a rotated one, of a head in memory.
-PLM_FN void plm_rope_in_place(float *head, const float *table_row, uint32_t p, uint32_t dims,
-                              uint32_t mode)
-{
-    const plm_pair at = plm_rope_pair(p, dims, mode);
-    float lo = head[at.lo], hi = head[at.hi];
-    plm_rope_rotate(lo, hi, table_row, p);
-    head[at.lo] = lo;
-    head[at.hi] = hi;
 }
 
 #endif

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotation of pairs and the store into a KV block, shared by rope, kv_write and rope_kv, which must
-// be bit-equal.
+// Rotation of pairs and the store into a KV block, shared by rope_kv and qkv, which must be bit-equal.
 #ifndef PLM_SHADERS_ROPE_GLSL
 #define PLM_SHADERS_ROPE_GLSL
 

@@ -149,46 +149,6 @@ static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)
              (double)a.scale);
 }
 
-static void conf_make_rope(struct conf_case *c, struct conf_rng *rng)
-{
-    struct plm_rope_args a = {.rows = conf_draw_rows(rng), .heads = conf_range(rng, 1, 5)};
-    a.head_dim = 8 * conf_range(rng, 1, 16);
-    a.dims = conf_draw_rope_dims(a.head_dim, rng);
-    a.ld = a.heads * a.head_dim + conf_below(rng, 9);
-    a.mode = conf_below(rng, 2) ? PLM_ROPE_NEOX : PLM_ROPE_NORM;
-    conf_begin(c, PLM_OP_ROPE, sizeof a);
-    uint64_t n = (uint64_t)a.rows * a.ld;
-    conf_fill_normal(conf_inout(c, FIELD(rope, x), n * 4), n, 1.0f, rng);
-    n = (uint64_t)a.rows * a.dims;
-    conf_fill_normal(conf_input(c, FIELD(rope, table), n * 4), n, 1.0f, rng);
-    conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "rope rows %u heads %u dim %u dims %u mode %u", a.rows,
-             a.heads, a.head_dim, a.dims, a.mode);
-}
-
-static void conf_make_kv_write(struct conf_case *c, struct conf_rng *rng)
-{
-    struct conf_kv_shape s = conf_draw_kv(rng);
-    struct plm_kv_write_args a = {.rows = conf_draw_rows(rng),
-                                  .kv_heads = s.kv_heads,
-                                  .head_dim = s.head_dim,
-                                  .kv_type = s.kv_type};
-    a.layer_offset = conf_below(rng, s.layers) * s.layer_bytes;
-    a.ld_k = s.kv_heads * s.head_dim + conf_below(rng, 9);
-    a.ld_v = s.kv_heads * s.head_dim + conf_below(rng, 9);
-    conf_begin(c, PLM_OP_KV_WRITE, sizeof a);
-    uint64_t slab = (a.rows + 15) / 16 * s.block_bytes;
-    memset(conf_inout(c, UINT32_MAX, slab), 0xff, slab);
-    c->buf[0].kind = conf_kv_kind(&s);
-    conf_fill_slots(c, FIELD(kv_write, slots), FIELD(kv_write, pos), 0, a.rows, &s, rng);
-    uint64_t nk = (uint64_t)a.rows * a.ld_k, nv = (uint64_t)a.rows * a.ld_v;
-    conf_fill_wild(conf_input(c, FIELD(kv_write, k), nk * 4), nk, rng);
-    conf_fill_normal(conf_input(c, FIELD(kv_write, v), nv * 4), nv, 1.0f, rng);
-    conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "kv_write rows %u kv_heads %u dim %u type %u", a.rows,
-             a.kv_heads, a.head_dim, a.kv_type);
-}
-
 static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
 {
     struct conf_kv_shape s = conf_draw_kv(rng);

@@ -349,30 +349,30 @@ END_TEST
 START_TEST(what_is_reached_through_memory_is_ordered_too)
 {
     plm_cu_module kv_module;
-    plm_cu_function kv_write;
+    plm_cu_function rope_kv;
     begin("unawaited plm_add");
-    OK(cuModuleLoadData(&kv_module, image("kv_write")));
-    OK(cuModuleGetFunction(&kv_write, kv_module, "plm_kv_write"));
+    OK(cuModuleLoadData(&kv_module, image("rope_kv")));
+    OK(cuModuleGetFunction(&rope_kv, kv_module, "plm_rope_kv"));
     const plm_cu_ptr block = alloc(2 * PLM_KV_BLOCK_TOKENS * N * 4), row = alloc(4 * N);
     const plm_cu_ptr slots = alloc(8), pos = alloc(4), other = alloc(4 * N);
-    const struct plm_kv_write_args args = {.k = row,
-                                           .v = row,
-                                           .slots = slots,
-                                           .pos = pos,
-                                           .rows = 1,
-                                           .ld_k = N,
-                                           .ld_v = N,
-                                           .kv_heads = 1,
-                                           .head_dim = N,
-                                           .kv_type = PLM_TYPE_F32};
-    const uint32_t grid = (uint32_t)plm_gpu_kernel_named("plm_kv_write")->grid(&args).x;
+    const struct plm_rope_kv_args args = {.q = row,
+                                          .k = row,
+                                          .v = row,
+                                          .slots = slots,
+                                          .pos = pos,
+                                          .rows = 1,
+                                          .ld = N,
+                                          .kv_heads = 1,
+                                          .head_dim = N,
+                                          .kv_type = PLM_TYPE_F32};
+    const uint32_t grid = (uint32_t)plm_gpu_kernel_named("plm_rope_kv")->grid(&args).x;
     memcpy(host, &block, sizeof(block));
     memset(host + 2, 0, sizeof(*host));
     OK(cuMemcpyHtoDAsync_v2(slots, host, 8, stream));
     OK(cuMemcpyHtoDAsync_v2(pos, host + 2, 4, stream));
-    OK(launch_of(kv_write, &args, grid, sizeof(args), true));
+    OK(launch_of(rope_kv, &args, grid, sizeof(args), true));
     OK(launch_add(row, row, block, false)); // begins when it has ended
-    OK(launch_of(kv_write, &args, grid, sizeof(args), true));
+    OK(launch_of(rope_kv, &args, grid, sizeof(args), true));
     OK(finish());
     ck_assert_uint_eq(count("misuses"), 0);
     OK(launch_add(block, block, other, true)); // does not wait

@@ -100,18 +100,6 @@ static union args args_of(const struct want *w)
     case PLM_OP_ROPE_TABLE:
         a.rope_table = (struct plm_rope_table_args){.rows = rows, .dims = 256};
         break;
-    case PLM_OP_ROPE:
-        a.rope = (struct plm_rope_args){
-            .rows = rows, .ld = 32768, .heads = 128, .head_dim = 256, .dims = 256};
-        break;
-    case PLM_OP_KV_WRITE:
-        a.kv_write = (struct plm_kv_write_args){.rows = rows,
-                                                .ld_k = 32768,
-                                                .ld_v = 32768,
-                                                .kv_heads = 128,
-                                                .head_dim = 256,
-                                                .kv_type = w->kv_type};
-        break;
     case PLM_OP_ROPE_KV:
         a.rope_kv = (struct plm_rope_kv_args){.rows = rows,
                                               .ld = 98304,
