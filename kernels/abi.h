@@ -132,13 +132,13 @@ struct plm_matmul_args {
     uint32_t pad;
 };
 
-// Angles of a step: table[r][i] = (cos, sin) * scale of pos[r] * turns[i] / 2^64 whole turns,
+// Angles of a step: table[r][i] = (cos, sin) * scale of pos[r] * increments[i] / 2^64 turns,
 // i < dims/2. The product wraps at 2^64, which drops whole turns exactly; as an int64 it is the
 // angle between minus and plus half a turn. The CPU computes in double and rounds.
 struct plm_rope_table_args {
-    uint64_t pos;   // int32 [rows]
-    uint64_t turns; // uint64 [dims/2]: per position, in units of 2^-64 of a turn
-    uint64_t dst;   // float32 [rows, dims/2, 2]
+    uint64_t pos;        // int32 [rows]
+    uint64_t increments; // uint64 [dims/2]: phase per position, in units of 2^-64 of a turn
+    uint64_t dst;        // float32 [rows, dims/2, 2]
     uint32_t rows;
     uint32_t dims; // rotated elements of a head, even
     float scale;   // the magnitude that yarn and longrope give to q and k; 0: 1

@@ -28,7 +28,7 @@ PLM_KERNEL(plm_rope_table, 256, 4, plm_rope_table_args)
     if (i >= pairs)
         return;
     const int64_t pos = ((const int32_t *)a.pos)[r];
-    const uint64_t turn = (uint64_t)pos * ((const uint64_t *)a.turns)[i];
+    const uint64_t turn = (uint64_t)pos * ((const uint64_t *)a.increments)[i];
     const uint32_t quarter = (uint32_t)((turn + 0x2000000000000000u) >> 62);
     // In 2^-64 of a turn, at most 2^61; a float32 of it keeps small angles' digits.
     const int64_t rest = (int64_t)(turn - ((uint64_t)quarter << 62));

@@ -29,7 +29,7 @@ void main()
     if (r >= a.rows || i >= pairs)
         return;
     int64_t pos = int64_t(plm_i32_at(a.pos + uint64_t(r) * 4ul).v);
-    uint64_t turn = uint64_t(pos) * plm_u64_at(a.turns + uint64_t(i) * 8ul).v;
+    uint64_t turn = uint64_t(pos) * plm_u64_at(a.increments + uint64_t(i) * 8ul).v;
     uint quarter = uint((turn + 0x2000000000000000ul) >> 62);
     int rest = int(uint(turn >> 32) - (quarter << 30)); // in 2^-32 of a turn, at most 2^29
     const float radians = 1.46291812e-9;                // of 2^-32 of a turn: 2 pi / 2^32

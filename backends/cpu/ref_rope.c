@@ -3,21 +3,21 @@
 #include "backends/cpu/fn.h"
 #include "backends/cpu/rows.h"
 
-// 2 pi / 2^64: radians of one unit of a product of position and turns.
+// 2 pi / 2^64: radians of one unit of a product of a position and a phase increment.
 #define ROPE_UNIT 0x1.921fb54442d18p-62
 
 void PLM_CPU_FN(rope_table)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
     const struct plm_rope_table_args *a = args;
-    const uint64_t *turns = PLM_PTR(const uint64_t, a->turns);
+    const uint64_t *increments = PLM_PTR(const uint64_t, a->increments);
     const uint32_t pairs = a->dims / 2;
     const double scale = a->scale != 0.0f ? (double)a->scale : 1.0;
     for (uint32_t r = begin; r < end; r++) {
         const uint64_t pos = (uint64_t)(int64_t)PLM_PTR(const int32_t, a->pos)[r];
         float *dst = PLM_PTR(float, a->dst) + (uint64_t)r * pairs * 2;
         for (uint32_t i = 0; i < pairs; i++) {
-            const double angle = (double)(int64_t)(pos * turns[i]) * ROPE_UNIT;
+            const double angle = (double)(int64_t)(pos * increments[i]) * ROPE_UNIT;
             dst[i * 2] = (float)(cos(angle) * scale);
             dst[i * 2 + 1] = (float)(sin(angle) * scale);
         }

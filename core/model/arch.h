@@ -24,7 +24,7 @@ struct plm_hparams {
 };
 
 // A tensor of the model. Matrices are re-laid by the device; vectors are kept as float32, but for
-// the turns of rope, which are made from keys and always there.
+// the phase increments of rope, which are made from keys and always there.
 struct plm_weight {
     const struct plm_gguf_tensor *tensor; // NULL: optional and not in the file
     uint64_t addr;                        // after load
@@ -85,8 +85,8 @@ struct plm_model {
     struct plm_weight output_norm;
     struct plm_weight output;      // absent: tied to token_embd
     struct plm_weight output_bias; // optional
-    struct plm_weight rope;        // turns, uint64 [rope_dims / 2]; tensor: optional factors
-    struct plm_layer *layers;      // [n_layer]
+    struct plm_weight rope;   // phase increments, uint64 [rope_dims / 2]; tensor: optional factors
+    struct plm_layer *layers; // [n_layer]
 };
 
 // One architecture.
@@ -115,9 +115,9 @@ int plm_refuse_key(const struct plm_gguf *gguf, const char *key, const char *wha
 
 #define PLM_ROPE_PAIRS_MAX 128 // hparams.c keeps rope_dims below
 
-// rope.c: turns per position of each pair of a head, for plm_rope_table. factors (may be NULL)
+// rope.c: phase increments of each pair of a head, for plm_rope_table. factors (may be NULL)
 // divide them. False where one is not finite.
-bool plm_rope_turns(const struct plm_hparams *hp, const float *factors, uint64_t *ret);
+bool plm_rope_increments(const struct plm_hparams *hp, const float *factors, uint64_t *ret);
 
 // tensors.c: take a tensor of this exact name and shape. `il` is the layer for names with a %u,
 // else ignored. Types are checked: matrices any of those that kernels multiply, vectors F32, F16 or
@@ -128,8 +128,8 @@ int plm_take_matrix(struct plm_model *model, const char *name, uint32_t il, uint
                     struct plm_error *err);
 int plm_take_vector(struct plm_model *model, const char *name, uint32_t il, uint32_t n,
                     enum plm_need need, struct plm_weight *ret, struct plm_error *err);
-// Calls fn for every weight that is in the file, and for the turns of rope; stops at the first
-// result that is not PLM_OK.
+// Calls fn for every weight that is in the file, and for the phase increments of rope; stops at the
+// first result that is not PLM_OK.
 int plm_each_weight(struct plm_model *model, int (*fn)(void *ctx, struct plm_weight *weight),
                     void *ctx);
 // What llama and qwen2 share: norms, q/k/v/output and the gated feed-forward, without biases.

@@ -204,7 +204,7 @@ static void embed(struct pass *p)
                                            .n_out = m->token_embd.n_out,
                                            .scale = 1.0f};
     const struct plm_rope_table_args rope = {.pos = p->at[PLM_BUF_POS],
-                                             .turns = m->rope.addr,
+                                             .increments = m->rope.addr,
                                              .dst = p->at[PLM_BUF_ROPE],
                                              .rows = p->rows,
                                              .dims = m->hp.rope_dims};

@@ -56,7 +56,7 @@ static int layout(const struct loader *ld, const struct plm_weight *w,
     return PLM_OK;
 }
 
-// The turns of rope may have no tensor; they are named after the one that they may have.
+// The phase increments of rope may have no tensor; they are named after the one that they may have.
 static struct plm_slice name_of(const struct plm_weight *w)
 {
     return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("rope_freqs.weight");
@@ -278,17 +278,17 @@ static int load_vector(struct loader *ld, const struct plm_weight *w, float *vis
     return r;
 }
 
-static int load_turns(struct loader *ld, const struct plm_weight *w)
+static int load_increments(struct loader *ld, const struct plm_weight *w)
 {
     float factors[PLM_ROPE_PAIRS_MAX];
-    uint64_t turns[PLM_ROPE_PAIRS_MAX];
+    uint64_t increments[PLM_ROPE_PAIRS_MAX];
     const bool bent = plm_weight_there(w);
     int r = bent ? read_vector(ld, w, factors) : PLM_OK;
-    if (r == PLM_OK && !plm_rope_turns(&ld->model->hp, bent ? factors : NULL, turns))
+    if (r == PLM_OK && !plm_rope_increments(&ld->model->hp, bent ? factors : NULL, increments))
         r = plm_fail(ld->err, PLM_ERR_FORMAT,
                      "the file's rope frequencies (keys rope.*, tensor rope_freqs.weight) are not "
                      "all finite");
-    return r == PLM_OK ? copy_in(ld, w->addr, turns, sizeof(turns[0]) * w->n_in) : r;
+    return r == PLM_OK ? copy_in(ld, w->addr, increments, sizeof(increments[0]) * w->n_in) : r;
 }
 
 // The oldest chunk comes into its place.
@@ -351,7 +351,7 @@ static int load_one(void *ctx, struct plm_weight *w)
         return report(ld);
     }
     if (w == &ld->model->rope)
-        return load_turns(ld, w);
+        return load_increments(ld, w);
     void *visible = plm_arena_host(ld->arena, w->addr);
     return w->vector ? load_vector(ld, w, visible) : load_matrix(ld, w, &lay, visible);
 }

@@ -5,7 +5,7 @@
 
 // Fractions of a turn in units of 2^-64: whole turns drop out of the product with a position by
 // themselves, so a device needs no float64 to find an exact angle far into a text.
-bool plm_rope_turns(const struct plm_hparams *hp, const float *factors, uint64_t *ret)
+bool plm_rope_increments(const struct plm_hparams *hp, const float *factors, uint64_t *ret)
 {
     const double two_pi = 6.283185307179586476925;
     for (uint32_t i = 0; i < hp->rope_dims / 2; i++) {

@@ -136,13 +136,13 @@ static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)
     for (uint32_t i = 0; i < a.rows; i++)
         pos[i] = (int32_t)conf_below(rng, conf_below(rng, 2) ? 4000 : 1u << 24);
     // From almost a whole turn down to hardly any, as bases give them; also none, and all bits.
-    uint64_t *turns = conf_input(c, FIELD(rope_table, turns), (uint64_t)a.dims * 4);
+    uint64_t *increments = conf_input(c, FIELD(rope_table, increments), (uint64_t)a.dims * 4);
     for (uint32_t i = 0; i < a.dims / 2; i++) {
-        turns[i] = (uint64_t)conf_below(rng, UINT32_MAX) << 32;
-        turns[i] |= conf_below(rng, UINT32_MAX);
-        turns[i] >>= conf_below(rng, 64);
+        increments[i] = (uint64_t)conf_below(rng, UINT32_MAX) << 32;
+        increments[i] |= conf_below(rng, UINT32_MAX);
+        increments[i] >>= conf_below(rng, 64);
     }
-    turns[0] = conf_below(rng, 2) ? 0 : UINT64_MAX;
+    increments[0] = conf_below(rng, 2) ? 0 : UINT64_MAX;
     conf_output(c, FIELD(rope_table, dst), (uint64_t)a.rows * a.dims * 4);
     conf_set_args(c, &a);
     snprintf(c->label, sizeof c->label, "rope_table rows %u dims %u scale %g", a.rows, a.dims,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights come to lie the same, byte by byte, whether the host sees the device's memory or not, the
-// load takes no more host memory than its stages' buffers, and rope's turns follow the file.
+// load takes no more host memory than its stages' buffers, and the phase increments of rope follow
+// the file.
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ static int list_weight(void *ctx, struct plm_weight *w)
 
 static struct plm_slice name_of(const struct plm_weight *w)
 {
-    return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("turns of rope");
+    return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("phase increments");
 }
 
 static uint64_t bytes_of(const struct loaded *l, const struct plm_weight *w)
@@ -219,23 +220,24 @@ static void read_factors(const struct loaded *l, float *ret)
         ck_assert_int_eq(plm_gguf_read(l->gguf, t, 0, ret, t->bytes, &err), PLM_OK);
 }
 
-START_TEST(turns_follow_the_file)
+START_TEST(increments_follow_the_file)
 {
     char path[512];
     snprintf(path, sizeof(path), "%s/%s.gguf", TEST_MODELS, models[_i]);
     struct loaded l;
     load(path, "cpu", NULL, &l);
     const struct plm_hparams *hp = &l.model->hp;
-    uint64_t turns[PLM_ROPE_PAIRS_MAX];
+    uint64_t increments[PLM_ROPE_PAIRS_MAX];
     float factors[PLM_ROPE_PAIRS_MAX];
-    ck_assert_int_eq(plm_device_copy_out(l.device, turns, l.model->rope.addr, 4ull * hp->rope_dims),
-                     PLM_OK);
+    ck_assert_int_eq(
+        plm_device_copy_out(l.device, increments, l.model->rope.addr, 4ull * hp->rope_dims),
+        PLM_OK);
     read_factors(&l, factors);
     for (uint32_t i = 0; i < hp->rope_dims / 2; i++) {
         const long double radians = powl(hp->rope_base, -2.0L * i / hp->rope_dims) *
                                     hp->rope_freq_scale / (long double)factors[i];
         for (uint32_t pos = 1; pos < 1u << 24; pos = pos * 3 + 1) {
-            const double got = ldexp((double)(pos * turns[i]), -64) * 2 * acos(-1.0);
+            const double got = ldexp((double)(pos * increments[i]), -64) * 2 * acos(-1.0);
             ck_assert_double_eq_tol(cos(got), (double)cosl(pos * radians), 1e-7);
             ck_assert_double_eq_tol(sin(got), (double)sinl(pos * radians), 1e-7);
         }
@@ -244,21 +246,21 @@ START_TEST(turns_follow_the_file)
 }
 END_TEST
 
-START_TEST(turns_of_any_keys_are_in_range)
+START_TEST(increments_of_any_keys_are_in_range)
 {
     struct plm_hparams hp = {.rope_dims = 4, .rope_base = 10000.0f, .rope_freq_scale = 1.0f};
-    uint64_t turns[2];
-    ck_assert(plm_rope_turns(&hp, (float[]){1.0f, 1e30f}, turns));
-    ck_assert_uint_eq(turns[1], 0);
+    uint64_t increments[2];
+    ck_assert(plm_rope_increments(&hp, (float[]){1.0f, 1e30f}, increments));
+    ck_assert_uint_eq(increments[1], 0);
     // Whole turns drop out, and a step backwards is a long one forwards.
-    ck_assert(plm_rope_turns(&hp, (float[]){0x1p-40f, -1.0f}, turns));
-    ck_assert_uint_gt(turns[1], UINT64_MAX / 2);
-    ck_assert(plm_rope_turns(&hp, (float[]){1.0f, -1e30f}, turns));
-    ck_assert_uint_eq(turns[1], 0);
-    ck_assert(!plm_rope_turns(&hp, (float[]){1.0f, 0.0f}, turns));
-    ck_assert(!plm_rope_turns(&hp, (float[]){1.0f, NAN}, turns));
+    ck_assert(plm_rope_increments(&hp, (float[]){0x1p-40f, -1.0f}, increments));
+    ck_assert_uint_gt(increments[1], UINT64_MAX / 2);
+    ck_assert(plm_rope_increments(&hp, (float[]){1.0f, -1e30f}, increments));
+    ck_assert_uint_eq(increments[1], 0);
+    ck_assert(!plm_rope_increments(&hp, (float[]){1.0f, 0.0f}, increments));
+    ck_assert(!plm_rope_increments(&hp, (float[]){1.0f, NAN}, increments));
     hp.rope_freq_scale = INFINITY;
-    ck_assert(!plm_rope_turns(&hp, NULL, turns));
+    ck_assert(!plm_rope_increments(&hp, NULL, increments));
 }
 END_TEST
 
@@ -299,8 +301,8 @@ int main(void)
     tcase_set_timeout(tc, 120); // sanitizers take their time
     tcase_add_loop_test(tc, every_type_lies_the_same, 0, N_MODELS);
     tcase_add_test(tc, long_tensors_are_copied_in_pieces);
-    tcase_add_loop_test(tc, turns_follow_the_file, 0, N_MODELS);
-    tcase_add_test(tc, turns_of_any_keys_are_in_range);
+    tcase_add_loop_test(tc, increments_follow_the_file, 0, N_MODELS);
+    tcase_add_test(tc, increments_of_any_keys_are_in_range);
     tcase_add_loop_test(tc, logits_are_the_same, 0, N_MODELS);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
