@@ -36,7 +36,7 @@ int plm_core_open_device(struct plm_core *core, struct plm_error *err)
                             : plm_device_open(core->opts.device, &opts, &core->device, err);
     if (r != PLM_OK)
         return r;
-    plm_model_adapt(core->model, plm_device_caps(core->device));
+    plm_model_specialize(core->model, plm_device_caps(core->device));
     plm_core_phase(core, PLM_PHASE_LOAD);
     // Only a device without bytes does with a file that ends after its header.
     return plm_device_caps(core->device)->addresses_only ? PLM_OK

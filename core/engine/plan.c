@@ -155,7 +155,7 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     struct plm_stress_reading reading;
     struct plm_plan result;
     plm_dry_caps(kind, device_bytes, &caps);
-    plm_model_adapt(core->model, &caps);
+    plm_model_specialize(core->model, &caps);
     plm_dry_reading(&caps, device_bytes, &reading);
     snprintf(core->device_id, sizeof(core->device_id), "%s", core->opts.device);
     int r = plm_opts_judge(&core->opts, caps.unified,

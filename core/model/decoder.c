@@ -540,7 +540,7 @@ static uint64_t splits_of(uint64_t tokens)
     return plm_div_ceil(tokens, PLM_ATTN_SPLIT_TOKENS);
 }
 
-void plm_model_adapt(struct plm_model *model, const struct plm_caps *caps)
+void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps)
 {
     const uint64_t splits = caps->few_rows * splits_of(model->hp.n_ctx_train);
     const bool is_split = caps->prefers >> PLM_OP_ATTENTION_SPLIT & 1;

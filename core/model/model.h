@@ -55,7 +55,7 @@ void plm_model_destroy(struct plm_model *model);
 const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
 // Fits forwards and their workspace to a device: which optional ops they take, and the memory for
 // them. Once, before anything is planned from the cost table; without it they take none.
-void plm_model_adapt(struct plm_model *model, const struct plm_caps *caps);
+void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps);
 // Whether a forward also finds the best token of each row of logits.
 bool plm_model_finds_best(const struct plm_model *model);
 // Whether it may draw one instead, as plm_forward.sampling says: the record's index is then that

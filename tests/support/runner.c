@@ -56,7 +56,7 @@ static int open_device(struct runner *r, const struct runner_opts *opts, struct 
     int s = opts->backend != NULL ? plm_device_open_backend(opts->backend, &d, &r->device, err)
                                   : plm_device_open(opts->device, &d, &r->device, err);
     if (s == PLM_OK)
-        plm_model_adapt(r->model, plm_device_caps(r->device));
+        plm_model_specialize(r->model, plm_device_caps(r->device));
     return s;
 }
 
