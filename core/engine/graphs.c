@@ -37,10 +37,10 @@ static int capture_rows(struct plm_core *core, uint32_t rows, struct plm_error *
 {
     const uint32_t longest = core->worst.ctx;
     const uint32_t brief = longest < SHORT_CONTEXT ? longest : SHORT_CONTEXT;
-    const uint64_t whole = plm_model_whole_from(core->model, rows);
+    const uint64_t unsplit = plm_model_unsplit_context(core->model, rows);
     int r = capture_one(core, rows, brief, err);
-    if (r == PLM_OK && whole > brief && whole <= longest)
-        r = capture_one(core, rows, (uint32_t)whole, err);
+    if (r == PLM_OK && unsplit > brief && unsplit <= longest)
+        r = capture_one(core, rows, (uint32_t)unsplit, err);
     return r;
 }
 

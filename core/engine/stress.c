@@ -177,10 +177,10 @@ static int host_logits(struct plm_core *core)
         return PLM_OK;
     core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
                                   sizeof(float));
-    if (plm_model_finds_best(core->model))
+    if (plm_model_device_argmax(core->model))
         core->best =
             plm_calloc(core->host, PLM_HOST_SCHED, core->opts.max_sequences, sizeof(*core->best));
-    const bool has_best = core->best != NULL || !plm_model_finds_best(core->model);
+    const bool has_best = core->best != NULL || !plm_model_device_argmax(core->model);
     return core->logits_row != NULL && has_best ? PLM_OK : PLM_ERR_NOMEM_HOST;
 }
 

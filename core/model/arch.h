@@ -75,8 +75,8 @@ struct plm_model {
     struct plm_model_facts facts;
     struct plm_hparams hp;
     struct plm_cost_table cost;
-    // From plm_model_specialize: optional ops to take, in steps of so many rows at most, and the pairs
-    // of a row and a split of attention that the workspace has room for.
+    // From plm_model_specialize: optional ops to take, in steps of so many rows at most, and the
+    // pairs of a row and a split of attention that the workspace has room for.
     uint64_t prefers;
     uint32_t few_rows;
     uint32_t partials;

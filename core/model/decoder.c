@@ -468,7 +468,7 @@ static void head(struct pass *p)
                                           .n = best.n};
     norm(p, &m->output_norm, needs(p, &w, 1));
     product(p, w, &m->output_bias, input_of(p, w), best.x, m->hp.n_vocab, false);
-    if (!plm_model_finds_best(m))
+    if (!plm_model_device_argmax(m))
         return;
     barrier(p);
     if (p->forward->sampling != NULL)
@@ -516,14 +516,14 @@ int plm_model_forward(struct plm_model *model, struct plm_device *device,
     }
     if (wants_logits)
         head(&p);
-    const bool has_best = wants_logits && plm_model_finds_best(model);
+    const bool has_best = wants_logits && plm_model_device_argmax(model);
     *ret = (struct plm_forward_out){.logits = wants_logits ? p.at[PLM_BUF_LOGITS] : 0,
                                     .best = has_best ? p.at[PLM_BUF_BEST] : 0,
                                     .guard = p.at[PLM_BUF_GUARD]};
     return p.result;
 }
 
-uint64_t plm_model_whole_from(const struct plm_model *model, uint32_t rows)
+uint64_t plm_model_unsplit_context(const struct plm_model *model, uint32_t rows)
 {
     if ((model->prefers >> PLM_OP_ATTENTION_SPLIT & 1) == 0 || rows > model->few_rows)
         return 0;
@@ -546,7 +546,7 @@ void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps)
     const bool is_split = caps->prefers >> PLM_OP_ATTENTION_SPLIT & 1;
     model->prefers = caps->prefers;
     model->few_rows = caps->few_rows;
-    model->ahead = caps->async && plm_model_finds_best(model);
+    model->ahead = caps->async && plm_model_device_argmax(model);
     model->partials = !is_split ? 0 : splits < PARTIALS_MAX ? (uint32_t)splits : PARTIALS_MAX;
     plm_model_fill_cost(model);
 }

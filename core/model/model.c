@@ -177,8 +177,9 @@ void plm_model_fill_cost(struct plm_model *model)
         [PLM_BUF_SELECTED] = {.name = "selected rows", .per_logits_row = 4ull * hp->n_embd},
         [PLM_BUF_LOGITS] = {.name = "logits", .per_logits_row = 4ull * hp->n_vocab},
         [PLM_BUF_BEST] = {.name = "best tokens",
-                          .per_logits_row =
-                              plm_model_finds_best(model) ? sizeof(struct plm_argmax_record) : 0},
+                          .per_logits_row = plm_model_device_argmax(model)
+                                                ? sizeof(struct plm_argmax_record)
+                                                : 0},
         [PLM_BUF_GUARD] = {.name = "guard", .fixed = PLM_COST_GUARD_BYTES},
         [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
         [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
@@ -254,14 +255,14 @@ const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
     return &model->cost;
 }
 
-bool plm_model_finds_best(const struct plm_model *model)
+bool plm_model_device_argmax(const struct plm_model *model)
 {
     return (model->prefers >> PLM_OP_ARGMAX & 1) != 0;
 }
 
 bool plm_model_samples(const struct plm_model *model)
 {
-    return (model->prefers >> PLM_OP_SAMPLE & 1) != 0 && plm_model_finds_best(model) &&
+    return (model->prefers >> PLM_OP_SAMPLE & 1) != 0 && plm_model_device_argmax(model) &&
            model->hp.n_vocab <= PLM_SAMPLE_VOCAB_MAX;
 }
 

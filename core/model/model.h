@@ -57,7 +57,7 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
 // them. Once, before anything is planned from the cost table; without it they take none.
 void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps);
 // Whether a forward also finds the best token of each row of logits.
-bool plm_model_finds_best(const struct plm_model *model);
+bool plm_model_device_argmax(const struct plm_model *model);
 // Whether it may draw one instead, as plm_forward.sampling says: the record's index is then that
 // token, and the rest of it as before.
 bool plm_model_samples(const struct plm_model *model);
@@ -171,7 +171,7 @@ uint64_t plm_model_results_bytes(const struct plm_model *model, const struct plm
 // The shortest context over which a decode of so many rows attends in one piece, since it has more
 // splits than are kept: the launches are others from there on. Beyond any context: it never does.
 // 0: it always does.
-uint64_t plm_model_whole_from(const struct plm_model *model, uint32_t rows);
+uint64_t plm_model_unsplit_context(const struct plm_model *model, uint32_t rows);
 
 // Copies the inputs in and appends all launches; the caller submits.
 int plm_model_forward(struct plm_model *model, struct plm_device *device,
