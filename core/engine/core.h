@@ -252,7 +252,7 @@ struct plm_run {
     uint64_t value; // of the timeline
     int64_t start_ns, cost;
     struct plm_forward_out out;
-    uint64_t results_addr; // for plm_forward.carry of the next one; 0: it leaves no results
+    uint64_t results_addr; // for plm_forward.chained of the next one; 0: it leaves no results
     // As results_addr for the host, once it ended; NULL: it leaves none.
     const struct plm_argmax_record *results;
     uint64_t guard_at; // from results on
@@ -263,8 +263,8 @@ struct plm_run {
 int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst);
 void plm_core_drop_results(struct plm_core *core);
 // Submits one forward. While sealed, a submit that finds no room is made once more without the
-// ballast, but not with carry; OUT_OF_DEVICE: nothing ran. The results of the last forward but two
-// are overwritten.
+// ballast, but not where tokens are chained; OUT_OF_DEVICE: nothing ran. The results of the last
+// forward but two are overwritten.
 int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret);
 // Waits for it. TIMEOUT: it runs longer than the watchdog allows, and may still run. LOST also
 // where its results did not come.

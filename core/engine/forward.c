@@ -124,7 +124,7 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
     if (r == PLM_OK && (forward->flags & PLM_FORWARD_CAPTURE) != 0)
         r = plm_device_capture(core->device);
     if (r == PLM_OK)
-        r = submit(core, forward->carry != 0, &run.value);
+        r = submit(core, forward->chained != 0, &run.value);
     if (r != PLM_OK)
         plm_device_discard(core->device); // else the next forward would run what is left of this
     *ret = run;
@@ -263,8 +263,8 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a dummy step");
     dummy_fill(core, step, &d);
     const bool samples = plm_model_samples(core->model);
-    const bool carries = (flags & PLM_FORWARD_CARRY) != 0;
-    if (carries) // of the first record, which is there
+    const bool chained = (flags & PLM_FORWARD_CHAINED) != 0;
+    if (chained) // of the first record, which is there
         memset(d.tokens, 0, step->shape.rows * sizeof(*d.tokens));
     const struct plm_forward forward = {.shape = step->shape,
                                         .flags = flags,
@@ -278,8 +278,8 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
                                         .logits_rows = d.logits_rows,
                                         .sampling = samples ? d.sampling : NULL,
                                         .tuner = tuner,
-                                        .carry = carries ? core->results.addr : 0,
-                                        .picks = d.tokens};
+                                        .chained = chained ? core->results.addr : 0,
+                                        .source_rows = d.tokens};
     int r = plm_core_forward(core, &forward, &run, NULL);
     *ret = run.out;
     plm_free(core->host, memory);

@@ -27,7 +27,7 @@ static int capture_one(struct plm_core *core, uint32_t rows, uint32_t ctx, struc
     struct plm_forward_out out;
     int r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE, NULL, &out, err);
     if (r == PLM_OK && core->results.host != NULL)
-        r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE | PLM_FORWARD_CARRY, NULL, &out,
+        r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE | PLM_FORWARD_CHAINED, NULL, &out,
                                 err);
     return r;
 }

@@ -255,7 +255,7 @@ struct plim_engine {
     // One step ahead (inflight.c, step.c).
     struct plm_inflight inflight_slots[2];
     struct plm_inflight *inflight;   // the step that was submitted and not retired; NULL: none
-    int32_t *picks;                  // [max_sequences], or NULL
+    int32_t *source_rows;            // [max_sequences], or NULL
     struct plm_sample_row *sampling; // [max_sequences] of a step; NULL: the device does not sample
     uint32_t waited;                 // sequences that waited when a step was last formed on its own
     bool left;                       // one has left since

@@ -17,11 +17,12 @@ int plm_inflight_init(struct plim_engine *engine, uint32_t max_sequences)
     }
     if (engine->core->results.host == NULL)
         return PLM_OK;
-    engine->picks = plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->picks));
+    engine->source_rows =
+        plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->source_rows));
     for (int i = 0; i < 2; i++)
         engine->inflight_slots[i].kept = plm_calloc(host, PLM_HOST_SCHED, max_sequences,
                                                     sizeof(*engine->inflight_slots[i].kept));
-    return engine->picks != NULL && engine->inflight_slots[0].kept != NULL &&
+    return engine->source_rows != NULL && engine->inflight_slots[0].kept != NULL &&
                    engine->inflight_slots[1].kept != NULL
                ? PLM_OK
                : PLM_ERR_NOMEM_HOST;
@@ -30,7 +31,7 @@ int plm_inflight_init(struct plim_engine *engine, uint32_t max_sequences)
 void plm_inflight_finish(struct plim_engine *engine)
 {
     plm_free(engine->core->host, engine->sampling);
-    plm_free(engine->core->host, engine->picks);
+    plm_free(engine->core->host, engine->source_rows);
     for (int i = 0; i < 2; i++)
         plm_free(engine->core->host, engine->inflight_slots[i].kept);
 }

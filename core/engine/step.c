@@ -170,10 +170,10 @@ static uint64_t attended(const struct plm_batch *batch)
     return n;
 }
 
-// Submits a batch. carry (may be NULL): it follows this step without the host, and its tokens are
-// numbers of that one's rows.
+// Submits a batch. before (may be NULL): the batch follows this step without the host, and its
+// tokens are numbers of that one's rows.
 static int submit_step(struct plim_engine *engine, const struct plm_batch *batch,
-                       const struct plm_inflight *carry, struct plm_inflight *step)
+                       const struct plm_inflight *before, struct plm_inflight *step)
 {
     struct plm_core *core = engine->core;
     struct plm_forward forward = {.shape = batch->shape,
@@ -188,14 +188,14 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
                                   .tables = batch->tables,
                                   .table_stride = batch->table_stride,
                                   .logits_rows = batch->logits_rows};
-    for (uint32_t i = 0; carry != NULL && i < batch->shape.rows; i++)
-        engine->picks[i] = batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);
-    if (carry != NULL) {
-        forward.carry = carry->run.results_addr;
-        forward.picks = engine->picks;
+    for (uint32_t i = 0; before != NULL && i < batch->shape.rows; i++)
+        engine->source_rows[i] = batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);
+    if (before != NULL) {
+        forward.chained = before->run.results_addr;
+        forward.source_rows = engine->source_rows;
     }
     if (engine->sampling != NULL) {
-        plm_harvest_sampling(engine, batch->logits_seqs, batch->shape.logits_rows, carry != NULL,
+        plm_harvest_sampling(engine, batch->logits_seqs, batch->shape.logits_rows, before != NULL,
                              engine->sampling);
         forward.sampling = engine->sampling;
     }

@@ -45,7 +45,7 @@ struct plm_layer {
 // Indices into the cost table: every buffer of the workspace. First those that kernels write, then
 // those that the host writes with one copy before each step; the guard is the first of these.
 enum plm_buffer {
-    PLM_BUF_CARRIED, // tokens that the step before found, on devices that run ahead
+    PLM_BUF_CHAINED, // tokens that the step before found, on devices that run ahead
     PLM_BUF_ROPE,
     PLM_BUF_X,       // the residual stream
     PLM_BUF_WIDE,    // q, k and v side by side; later gate and up, or their activation
@@ -57,7 +57,7 @@ enum plm_buffer {
     PLM_BUF_LOGITS,
     PLM_BUF_BEST, // struct plm_argmax_record of each row of logits, where the device finds or draws
     PLM_BUF_GUARD,  // no kernel may write it; the audit after a step looks
-    PLM_BUF_TOKENS, // or, of a step that carries, where the step before left them
+    PLM_BUF_TOKENS, // or, where tokens are chained, where the step before left them
     PLM_BUF_POS,
     PLM_BUF_SEQ,
     PLM_BUF_SLOTS,

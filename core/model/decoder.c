@@ -151,7 +151,7 @@ static void inputs(struct pass *p)
         uint64_t bytes;
     } all[] = {
         {PLM_BUF_GUARD, f->guard, f->guard != NULL ? PLM_COST_GUARD_BYTES : 0},
-        {PLM_BUF_TOKENS, f->carry != 0 ? f->picks : f->tokens, 4ull * s->rows},
+        {PLM_BUF_TOKENS, f->chained != 0 ? f->source_rows : f->tokens, 4ull * s->rows},
         {PLM_BUF_POS, f->pos, 4ull * s->rows},
         {PLM_BUF_SEQ, f->seq, 4ull * s->rows},
         {PLM_BUF_SLOTS, f->slots, 8ull * s->rows},
@@ -174,19 +174,19 @@ static void inputs(struct pass *p)
 // Where the step's tokens are.
 static uint64_t tokens(const struct pass *p)
 {
-    return p->at[p->forward->carry != 0 ? PLM_BUF_CARRIED : PLM_BUF_TOKENS];
+    return p->at[p->forward->chained != 0 ? PLM_BUF_CHAINED : PLM_BUF_TOKENS];
 }
 
 // The tokens that the step before found, without the host: index is the first word of a record.
-static void carry_tokens(struct pass *p)
+static void chain_tokens(struct pass *p)
 {
-    const struct plm_gather_args a = {.src = p->forward->carry,
+    const struct plm_gather_args a = {.src = p->forward->chained,
                                       .index = p->at[PLM_BUF_TOKENS],
                                       .dst = tokens(p),
                                       .rows = p->rows,
                                       .n = 1};
-    _Static_assert(offsetof(struct plm_argmax_record, index) == 0, "picks point at it");
-    if (p->forward->carry == 0)
+    _Static_assert(offsetof(struct plm_argmax_record, index) == 0, "source rows point at it");
+    if (p->forward->chained == 0)
         return;
     LAUNCH(p, gather, &a);
     barrier(p);
@@ -498,7 +498,7 @@ int plm_model_forward(struct plm_model *model, struct plm_device *device,
         forward->shape.logits_rows > 0 && !(forward->flags & PLM_FORWARD_SKIP_HEAD);
     const uint64_t layer_bytes = plm_kv_layer_bytes(&model->facts.groups[0]);
     inputs(&p);
-    carry_tokens(&p);
+    chain_tokens(&p);
     embed(&p);
     for (uint32_t il = 0; il < model->hp.n_layer; il++) {
         const struct plm_layer *l = &model->layers[il];

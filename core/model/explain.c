@@ -177,8 +177,8 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
                                             (uint32_t)plm_div_ceil(shape->ctx, PLM_KV_BLOCK_TOKENS),
                                         .logits_rows = &row,
                                         .sampling = plm_model_samples(model) ? &sampling : NULL,
-                                        .carry = results,
-                                        .picks = &row,
+                                        .chained = results,
+                                        .source_rows = &row,
                                         .results = results};
     const int r = plm_model_forward(model, device, &forward, &out);
     plm_device_discard(device);

@@ -166,7 +166,7 @@ void plm_model_fill_cost(struct plm_model *model)
     bool f32 = model->opts.float_activations;
     plm_each_weight(model, wants_f32, &f32);
     const struct plm_cost_buffer buffers[PLM_BUFFERS] = {
-        [PLM_BUF_CARRIED] = {.name = "carried tokens", .per_row = model->ahead ? 4 : 0},
+        [PLM_BUF_CHAINED] = {.name = "chained tokens", .per_row = model->ahead ? 4 : 0},
         [PLM_BUF_ROPE] = {.name = "rope angles", .per_row = 4ull * hp->rope_dims},
         [PLM_BUF_X] = {.name = "residual stream", .per_row = 4ull * hp->n_embd},
         [PLM_BUF_WIDE] = {.name = "qkv, gate and up", .per_row = 4 * wide},

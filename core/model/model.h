@@ -115,8 +115,8 @@ enum plm_forward_flags {
     // A tuning run: products and attention are offered to the tuner, which runs them as it likes,
     // instead of being appended. Whether the head takes part is SKIP_HEAD's matter alone.
     PLM_FORWARD_TUNING = 4,
-    PLM_FORWARD_CAPTURE = 8, // the caller makes a graph of the list before it runs it
-    PLM_FORWARD_CARRY = 16,  // of dummy steps: with tokens of the step before
+    PLM_FORWARD_CAPTURE = 8,  // the caller makes a graph of the list before it runs it
+    PLM_FORWARD_CHAINED = 16, // of dummy steps: with tokens of the step before
 };
 
 // Gets the ops of a tuning run in order. What they need was appended before and may be submitted;
@@ -131,7 +131,7 @@ struct plm_forward {
     struct plm_shape shape;
     unsigned flags;
     uint64_t workspace;         // device address of at least plm_cost(table, &shape) bytes
-    const int32_t *tokens;      // [rows]; not looked at with carry
+    const int32_t *tokens;      // [rows]; not looked at where tokens are chained
     const int32_t *pos;         // [rows]
     const int32_t *seq;         // [rows], 0 .. seqs-1
     const uint64_t *slots;      // [rows]: address of the KV block of each token
@@ -145,12 +145,12 @@ struct plm_forward {
     // beyond their buffers: whole PLM_COST_ALIGN; 0 with results.
     uint64_t reserve;
     const struct plm_tuner *tuner; // with TUNING
-    // Only where the model runs ahead; 0: without. carry: device address of a step's results, whose
-    // records hold this step's tokens; picks [rows]: four times the number of each row's record.
-    // results: device address to which the records of this step's rows and its guard are copied
-    // when it ends, plm_model_results_bytes.
-    uint64_t carry;
-    const int32_t *picks;
+    // Only where the model runs ahead; 0: without. chained: device address of a step's results,
+    // whose records hold this step's tokens; source_rows [rows]: four times the number of each
+    // row's record. results: device address to which the records of this step's rows and its guard
+    // are copied when it ends, plm_model_results_bytes.
+    uint64_t chained;
+    const int32_t *source_rows;
     uint64_t results;
 };
 
