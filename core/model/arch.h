@@ -1,54 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of the model module: hyper-parameters, weights and what an architecture must supply. One
-// file per architecture reads its keys and names its tensors; decoder.c runs what they share.
+// Inside of the model module: constants of a model, its weights and layers, and what architectures
+// and kinds of blocks supply. decoder.c runs what this describes.
 #ifndef PLM_MODEL_ARCH_H
 #define PLM_MODEL_ARCH_H
 
-#include "core/model/model.h"
+#include "core/model/layer.h"
 
+// What stands around the layers, and what layers start from.
 struct plm_hparams {
     uint32_t n_vocab;
     uint32_t n_ctx_train;
     uint32_t n_embd;
     uint32_t n_layer;
-    uint32_t n_head;
-    uint32_t n_kv_head;
-    uint32_t head_dim;
-    uint32_t n_ff;
-    uint32_t rope_dims; // rotated elements of a head, even
-    float rope_base;
-    float rope_freq_scale; // 1 / linear scaling factor
-    uint32_t rope_mode;    // enum plm_rope_mode
     float rms_eps;
-    float attn_scale; // of q.k
+    uint32_t head, head_bias; // enum plm_need; without a head the embedding is it
+    uint32_t n_ropes;
+    struct plm_rope_spec ropes[PLM_ROPES_MAX];
+    struct plm_layer_spec layer; // of all layers, but for what an architecture changes in each
 };
 
-// A tensor of the model. Matrices are re-laid by the device; vectors are kept as float32, but for
-// the phase increments of rope, which are made from keys and always there.
+// A weight of the model. Absent ones have no elements.
 struct plm_weight {
-    const struct plm_gguf_tensor *tensor; // NULL: optional and not in the file
-    uint64_t addr;                        // after load
-    uint32_t n_in;
-    uint32_t n_out; // 1 for a vector
-    bool vector;
+    const struct plm_weight_decl *decl;
+    const struct plm_layer *layer;        // NULL: around the layers
+    const struct plm_gguf_tensor *tensor; // NULL: absent, or made without a tensor
+    uint32_t first;                       // row (of a vector: element) of the tensor it begins at
+    uint32_t n_in;                        // of a record: bytes
+    uint32_t n_out;                       // 1 for all but matrices
+    uint64_t addr;                        // after load; 0: absent
 };
 
 struct plm_layer {
-    struct plm_weight attn_norm;
-    struct plm_weight attn_q, attn_k, attn_v, attn_output;
-    struct plm_weight attn_q_bias, attn_k_bias, attn_v_bias, attn_output_bias; // optional
-    struct plm_weight ffn_norm;
-    struct plm_weight ffn_gate, ffn_up, ffn_down;
-    struct plm_weight ffn_gate_bias, ffn_up_bias, ffn_down_bias; // optional
+    struct plm_layer_spec spec;
+    struct plm_weight *mixer, *feed_forward; // as the blocks' lists number them
+    uint32_t group;                          // KV group
+    uint64_t kv_offset;                      // of this layer's K and V within a block, bytes
+    bool first_of_kind; // no layer before it has the same spec and the same types of weights
 };
 
 // Indices into the cost table: every buffer of the workspace. First those that kernels write, then
 // those that the host writes with one copy before each step; the guard is the first of these.
 enum plm_buffer {
     PLM_BUF_CHAINED, // tokens that the step before found, on devices that run ahead
-    PLM_BUF_ROPE,
+    PLM_BUF_ROPE,    // angles of each rope
+    PLM_BUF_ROPE_LAST = PLM_BUF_ROPE + PLM_ROPES_MAX - 1,
     PLM_BUF_X,       // the residual stream
-    PLM_BUF_WIDE,    // q, k and v side by side; later gate and up, or their activation
+    PLM_BUF_SCRATCH, // q, k and v side by side; later gate and up, or their activation
     PLM_BUF_ATTN,    // what attention returns
     PLM_BUF_ACT_Q8,  // input of the next product in 8 bits
     PLM_BUF_ACT_F32, // the same in float32
@@ -67,6 +64,25 @@ enum plm_buffer {
     PLM_BUFFERS,
 };
 
+// How forwards run on the model's device: plm_model_specialize.
+struct plm_specialization {
+    uint64_t prefers;  // optional ops that forwards use
+    uint32_t few_rows; // rows of the largest step that uses them
+    uint32_t partials; // pairs of a row and a split of attention that the workspace has room for
+    bool ahead;        // steps take their tokens from the one before on the device
+};
+
+// The weights around the layers, as plm_outer_weights declares them.
+enum plm_outer_weight {
+    PLM_OUTER_TOKEN_EMBD,
+    PLM_OUTER_NORM,
+    PLM_OUTER_HEAD, // absent: tied to the embedding
+    PLM_OUTER_HEAD_BIAS,
+    PLM_OUTER_WEIGHTS,
+};
+
+struct plm_arch;
+
 struct plm_model {
     struct plm_host *host;
     const struct plm_gguf *gguf;
@@ -75,66 +91,121 @@ struct plm_model {
     struct plm_model_facts facts;
     struct plm_hparams hp;
     struct plm_cost_table cost;
-    // From plm_model_specialize: optional ops to take, in steps of so many rows at most, and the
-    // pairs of a row and a split of attention that the workspace has room for.
-    uint64_t prefers;
-    uint32_t few_rows;
-    uint32_t partials;
-    bool ahead; // steps take their tokens from the one before on the device
-    struct plm_weight token_embd;
-    struct plm_weight output_norm;
-    struct plm_weight output;      // absent: tied to token_embd
-    struct plm_weight output_bias; // optional
-    struct plm_weight rope;   // phase increments, uint64 [rope_dims / 2]; tensor: optional factors
-    struct plm_layer *layers; // [n_layer]
+    struct plm_specialization on;
+    struct plm_layer *layers; // [hp.n_layer]
+    uint32_t n_weights;
+    struct plm_weight
+        *weights;             // all of them: those of ropes, outer ones, those of layer after layer
+    struct plm_weight *ropes; // [hp.n_ropes]
+    struct plm_weight *outer; // [PLM_OUTER_WEIGHTS]
 };
 
-// One architecture.
+// ---- keys (hparams.c) ----
+
+// Keys "NAME.suffix" of a file, NAME being the architecture. Each is held against the range in
+// which the arithmetic of this engine is defined.
+struct plm_keys {
+    const struct plm_gguf *gguf;
+    const char *arch;
+};
+
+#define PLM_KEY_BYTES 128 // of a key: an architecture's name and any suffix stay far under it
+void plm_key_name(const struct plm_keys *keys, const char *suffix, char ret[PLM_KEY_BYTES]);
+
+// Integers as a table, so that none is read without its limits.
+struct plm_int_key {
+    const char *suffix;
+    size_t offset; // of the uint32_t in the struct that is filled
+    uint32_t min, max;
+    enum plm_need need; // OPTIONAL: without the key what stands there stays
+};
+int plm_keys_ints(const struct plm_keys *keys, const struct plm_int_key *table, size_t n, void *ret,
+                  struct plm_error *err);
+// A positive finite float; without the key *ret stays.
+int plm_keys_float(const struct plm_keys *keys, const char *suffix, float *ret,
+                   struct plm_error *err);
+// PLM_ERR_UNSUPPORTED naming the key when it is there with a value above zero (for strings: at
+// all).
+int plm_keys_refuse(const struct plm_keys *keys, const char *suffix, const char *what,
+                    struct plm_error *err);
+// What all architectures share: sizes, the first rope, the spec that layers start from.
+int plm_hparams_read(const struct plm_keys *keys, struct plm_hparams *ret, struct plm_error *err);
+
+// ---- architectures (arch_*.c) ----
+
 struct plm_arch {
     const char *name; // general.architecture
-    uint32_t rope_mode;
-    // Refuses keys that would change the arithmetic in a way this file does not do.
-    int (*check)(const struct plm_gguf *gguf, struct plm_error *err);
-    // Fills tensors of the model and of layer `il` by plm_take_*.
-    int (*tensors)(struct plm_model *model, struct plm_error *err);
-    int (*layer_tensors)(struct plm_model *model, uint32_t il, struct plm_error *err);
+    // Completes what plm_hparams_read read. Refuses keys that would change the arithmetic in a way
+    // that no spec says.
+    int (*describe)(const struct plm_keys *keys, struct plm_hparams *hp, struct plm_error *err);
+    // What is different in layer il, whose spec is that of all layers. NULL: nothing.
+    void (*layer)(const struct plm_hparams *hp, uint32_t il, struct plm_layer_spec *spec);
 };
 
 extern const struct plm_arch plm_arch_llama;
 extern const struct plm_arch plm_arch_qwen2;
 
-// model.c: the workspace of a step, as cost table.
-void plm_model_fill_cost(struct plm_model *model);
-// hparams.c
-int plm_hparams_read(const struct plm_gguf *gguf, const struct plm_arch *arch,
-                     struct plm_hparams *ret, struct plm_error *err);
-// PLM_ERR_UNSUPPORTED naming the key when it is there with a value above zero (for strings: at
-// all).
-int plm_refuse_key(const struct plm_gguf *gguf, const char *key, const char *what,
-                   struct plm_error *err);
+// ---- kinds of blocks (blocks/*.c) ----
 
-#define PLM_ROPE_PAIRS_MAX 128 // hparams.c keeps rope_dims below
+struct plm_pass;
 
-// rope.c: phase increments of each pair of a head, for plm_rope_table. factors (may be NULL)
-// divide them. False where one is not finite.
-bool plm_rope_increments(const struct plm_hparams *hp, const float *factors, uint64_t *ret);
+struct plm_block_kind {
+    const struct plm_weight_decl *weights;
+    uint32_t n_weights;
+    // Reads its keys into the spec that layers start from.
+    int (*read)(const struct plm_keys *keys, const struct plm_hparams *hp,
+                struct plm_layer_spec *ret, struct plm_error *err);
+    // Grows the buffers that a layer of this spec writes (plm_cost_grow).
+    void (*buffers)(const struct plm_model *model, const struct plm_layer_spec *spec,
+                    struct plm_cost_buffer *buffers);
+    // Appends its launches. What it reads was written before; the next block reads what it adds to
+    // the residual stream.
+    void (*append)(struct plm_pass *pass, const struct plm_layer *layer);
+};
 
-// tensors.c: take a tensor of this exact name and shape. `il` is the layer for names with a %u,
-// else ignored. Types are checked: matrices any of those that kernels multiply, vectors F32, F16 or
-// BF16.
-enum plm_need { PLM_REQUIRED, PLM_OPTIONAL };
-int plm_take_matrix(struct plm_model *model, const char *name, uint32_t il, uint32_t n_in,
-                    uint32_t n_out, enum plm_need need, struct plm_weight *ret,
-                    struct plm_error *err);
-int plm_take_vector(struct plm_model *model, const char *name, uint32_t il, uint32_t n,
-                    enum plm_need need, struct plm_weight *ret, struct plm_error *err);
-// Calls fn for every weight that is in the file, and for the phase increments of rope; stops at the
-// first result that is not PLM_OK.
-int plm_each_weight(struct plm_model *model, int (*fn)(void *ctx, struct plm_weight *weight),
+extern const struct plm_block_kind plm_block_attention;
+extern const struct plm_block_kind plm_block_gated;
+
+const struct plm_block_kind *plm_mixer_of(const struct plm_layer_spec *spec);
+const struct plm_block_kind *plm_feed_forward_of(const struct plm_layer_spec *spec);
+
+// A buffer has at least these bytes a row.
+static inline void plm_cost_grow(struct plm_cost_buffer *buffer, uint64_t per_row)
+{
+    buffer->per_row = per_row > buffer->per_row ? per_row : buffer->per_row;
+}
+
+// ---- ropes (rope.c) ----
+
+// Reads the keys of the rope that all architectures have.
+int plm_rope_read(const struct plm_keys *keys, uint32_t head_dim, struct plm_rope_spec *ret,
+                  struct plm_error *err);
+// Phase increments of each pair of a head, for plm_rope_table. factors (may be NULL) divide them.
+// False where one is not finite.
+bool plm_rope_increments(const struct plm_rope_spec *rope, const float *factors, uint64_t *ret);
+
+// ---- weights (weights.c) ----
+
+// Finds every weight that the specs declare, by its exact name and shape. A tensor that no weight
+// names is an error: ignoring it would give wrong answers silently. Types are checked: matrices any
+// of those that kernels multiply, vectors F32, F16 or BF16.
+int plm_bind_weights(struct plm_model *model, struct plm_error *err);
+// Calls fn for every weight that is there; stops at the first result that is not PLM_OK.
+int plm_each_weight(const struct plm_model *model, int (*fn)(void *ctx, struct plm_weight *weight),
                     void *ctx);
-// What llama and qwen2 share: norms, q/k/v/output and the gated feed-forward, without biases.
-int plm_take_block(struct plm_model *model, uint32_t il, struct plm_error *err);
-int plm_take_frame(struct plm_model *model, struct plm_error *err); // embedding, norm, head
+
+static inline bool plm_weight_there(const struct plm_weight *weight)
+{
+    return weight->n_in != 0;
+}
+
+static inline bool plm_weight_is_matrix(const struct plm_weight *weight)
+{
+    return weight->decl->kind == PLM_WEIGHT_MATRIX;
+}
+
+// For messages: of the tensor, or of what is made.
+struct plm_slice plm_weight_name(const struct plm_weight *weight);
 
 // The activations that a product with weights of this type reads, as served.
 static inline enum plm_act plm_act_of(enum plm_type type)
@@ -143,9 +214,13 @@ static inline enum plm_act plm_act_of(enum plm_type type)
     return plain ? PLM_ACT_F32 : PLM_ACT_Q8;
 }
 
-static inline bool plm_weight_there(const struct plm_weight *weight)
-{
-    return weight->tensor != NULL;
-}
+// ---- the decoder (decoder.c) ----
+
+// Weights around the layers.
+extern const struct plm_weight_decl plm_outer_weights[PLM_OUTER_WEIGHTS];
+// The head's matrix, which may be the embedding's.
+const struct plm_weight *plm_model_head(const struct plm_model *model);
+// The workspace of a step, as cost table.
+void plm_model_fill_cost(struct plm_model *model);
 
 #endif

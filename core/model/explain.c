@@ -12,18 +12,17 @@
 
 // What it adds to, and what it must know: backend_opts.
 struct tally {
-    const struct plm_model *model;
     const struct plm_explain_opts *opts;
     struct plm_explain_part *parts;
+    uint32_t part; // where the step stands
+    uint32_t last; // the part of the last dispatch
 };
 
 struct plm_backend_device {
     struct plm_host *host;
-    const struct tally *tally;
+    struct tally *tally;
     struct plm_caps caps;
     uint64_t next_addr;
-    uint32_t part; // where the step stands
-    uint32_t last; // the part of the last dispatch
 };
 
 static int count_open(const struct plm_device_opts *opts, struct plm_backend_device **ret,
@@ -33,7 +32,7 @@ static int count_open(const struct plm_device_opts *opts, struct plm_backend_dev
     if (dev == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a device");
     dev->host = opts->host;
-    dev->tally = opts->backend_opts;
+    dev->tally = (struct tally *)(uintptr_t)opts->backend_opts; // is const for other backends
     dev->caps = *dev->tally->opts->caps;
     dev->caps.addresses_only = true;
     dev->next_addr = dev->caps.granularity_bytes; // 0 means "not there"
@@ -75,34 +74,13 @@ static int count_layout(const struct plm_backend_device *dev, enum plm_type type
     return opts->layout(opts->layout_ctx, type, n_in, n_out, ret);
 }
 
-// The part that a dispatch belongs to. A layer begins with its norm, the head with the last one;
-// rows are gathered for the logits alone.
-static uint32_t part_of(const struct plm_backend_device *dev, enum plm_op op, const void *args)
-{
-    const struct plm_model *model = dev->tally->model;
-    const uint32_t head = model->hp.n_layer + 1;
-    if (op == PLM_OP_GATHER && ((const struct plm_gather_args *)args)->n > 1) // not the tokens
-        return head;
-    if (op != PLM_OP_RMS_NORM)
-        return dev->part;
-    const uint64_t weight = ((const struct plm_rms_norm_args *)args)->weight;
-    if (weight == model->output_norm.addr)
-        return head;
-    for (uint32_t il = 0; il < model->hp.n_layer; il++) {
-        if (weight == model->layers[il].attn_norm.addr)
-            return il + 1;
-    }
-    return dev->part;
-}
-
 static int count_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t units,
                         const void *args, size_t args_bytes)
 {
     (void)units, (void)args_bytes;
-    const struct tally *tally = dev->tally;
+    struct tally *tally = dev->tally;
     const struct plm_explain_opts *opts = tally->opts;
-    const uint32_t part = part_of(dev, op, args);
-    struct plm_explain_op *entry = &tally->parts[part].ops[op];
+    struct plm_explain_op *entry = &tally->parts[tally->part].ops[op];
     struct plm_reads reads;
     int r = plm_op_reads(op, args, opts->context, opts->layout, opts->layout_ctx, &reads);
     if (r != PLM_OK)
@@ -111,15 +89,13 @@ static int count_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t
     entry->reads.weight_bytes += reads.weight_bytes;
     entry->reads.kv_bytes += reads.kv_bytes;
     entry->reads.act_bytes += reads.act_bytes;
-    dev->last = part;
-    if (op != PLM_OP_GATHER) // the rest of the last layer may follow
-        dev->part = part;
+    tally->last = tally->part;
     return PLM_OK;
 }
 
 static int count_barrier(struct plm_backend_device *dev)
 {
-    dev->tally->parts[dev->last].barriers++;
+    dev->tally->parts[dev->tally->last].barriers++;
     return PLM_OK;
 }
 
@@ -157,10 +133,17 @@ uint32_t plm_explain_parts(const struct plm_model *model)
     return model->hp.n_layer + 2;
 }
 
-// Appends the step's launches; nothing runs.
-static int append(struct plm_model *model, struct plm_device *device, uint64_t workspace,
-                  const struct plm_shape *shape, const uint64_t *tables)
+static void enter(void *ctx, uint32_t part)
 {
+    struct tally *tally = ctx;
+    tally->part = part;
+}
+
+// Appends the step's launches; nothing runs.
+static int append(struct plm_model *model, struct plm_device *device, struct tally *tally,
+                  uint64_t workspace, const struct plm_shape *shape, const uint64_t *tables)
+{
+    const struct plm_parts parts = {.ctx = tally, .enter = enter};
     const int32_t token = 0, seq = 0, row = 0, pos = (int32_t)(shape->ctx - 1);
     // As while it decodes: each step follows one whose tokens are still on the device.
     const uint64_t results = plm_model_runs_ahead(model) ? workspace : 0;
@@ -179,15 +162,16 @@ static int append(struct plm_model *model, struct plm_device *device, uint64_t w
                                         .sampling = plm_model_samples(model) ? &sampling : NULL,
                                         .chained = results,
                                         .source_rows = &row,
-                                        .results = results};
+                                        .results = results,
+                                        .parts = &parts};
     const int r = plm_model_forward(model, device, &forward, &out);
     plm_device_discard(device);
     return r;
 }
 
-static int decode(struct plm_model *model, struct plm_device *device,
-                  const struct plm_explain_opts *opts)
+static int decode(struct plm_model *model, struct plm_device *device, struct tally *tally)
 {
+    const struct plm_explain_opts *opts = tally->opts;
     const struct plm_shape shape = {.rows = 1, .seqs = 1, .logits_rows = 1, .ctx = opts->context};
     const uint64_t n_blocks = plm_div_ceil(opts->context, PLM_KV_BLOCK_TOKENS);
     struct plm_slab workspace;
@@ -198,7 +182,7 @@ static int decode(struct plm_model *model, struct plm_device *device,
     int r = plm_device_alloc(device, PLM_SLAB_DEVICE, (uint64_t)plm_cost(&model->cost, &shape),
                              &workspace);
     if (r == PLM_OK) {
-        r = append(model, device, workspace.addr, &shape, tables);
+        r = append(model, device, tally, workspace.addr, &shape, tables);
         plm_device_free(device, &workspace);
     }
     plm_free(opts->host, tables);
@@ -208,7 +192,7 @@ static int decode(struct plm_model *model, struct plm_device *device,
 int plm_model_explain(struct plm_model *model, const struct plm_explain_opts *opts,
                       struct plm_explain_part *ret_parts, struct plm_error *err)
 {
-    const struct tally tally = {.model = model, .opts = opts, .parts = ret_parts};
+    struct tally tally = {.opts = opts, .parts = ret_parts};
     const struct plm_device_opts device_opts = {.host = opts->host,
                                                 .max_dispatches = plm_model_max_dispatches(model),
                                                 .backend_opts = &tally};
@@ -225,7 +209,7 @@ int plm_model_explain(struct plm_model *model, const struct plm_explain_opts *op
         plm_fail(err, r, "no host memory for an arena");
     if (r == PLM_OK)
         r = plm_model_load(model, device, weights, NULL, err);
-    if (r == PLM_OK && (r = decode(model, device, opts)) != PLM_OK)
+    if (r == PLM_OK && (r = decode(model, device, &tally)) != PLM_OK)
         plm_fail(err, r, "a decode step could not be counted: %s", plm_strstatus(r));
     plm_arena_destroy(weights);
     plm_device_close(device);

@@ -12,11 +12,14 @@
 // Elements of a vector at most: twice what any model has, the bias of a head included.
 #define VECTOR_MAX (1u << 20)
 
+// Bytes of a record at most.
+#define RECORD_MAX 256
+
 // Weights start on a cache line, and on what wide loads of any device want.
 #define WEIGHT_ALIGN 256
 
 struct loader {
-    struct plm_model *model;
+    const struct plm_model *model;
     struct plm_device *device;
     struct plm_arena *arena;
     const struct plm_load_progress *progress;
@@ -42,9 +45,15 @@ static int device_layout(const void *ctx, enum plm_type type, uint32_t n_in, uin
 static int layout(const struct loader *ld, const struct plm_weight *w,
                   struct plm_weight_layout *ret)
 {
-    if (w->vector) {
-        const uint64_t element = w == &ld->model->rope ? sizeof(uint64_t) : sizeof(float);
-        *ret = (struct plm_weight_layout){.bytes = element * w->n_in, .row_step = 1};
+    uint64_t bytes = 0;
+    switch (w->decl->kind) {
+    case PLM_WEIGHT_MATRIX: break;
+    case PLM_WEIGHT_VECTOR: bytes = sizeof(float) * w->n_in; break;
+    case PLM_WEIGHT_PHASES: bytes = sizeof(uint64_t) * w->n_in; break;
+    case PLM_WEIGHT_RECORD: bytes = w->n_in; break;
+    }
+    if (!plm_weight_is_matrix(w)) {
+        *ret = (struct plm_weight_layout){.bytes = bytes, .row_step = 1};
         return PLM_OK;
     }
     int r = ld->layout(ld->layout_ctx, w->tensor->type, w->n_in, w->n_out, ret);
@@ -54,12 +63,6 @@ static int layout(const struct loader *ld, const struct plm_weight *w,
                         (int)w->tensor->name.len, w->tensor->name.ptr,
                         plm_type_name(w->tensor->type), ld->caps->name);
     return PLM_OK;
-}
-
-// The phase increments of rope may have no tensor; they are named after the one that they may have.
-static struct plm_slice name_of(const struct plm_weight *w)
-{
-    return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("rope_freqs.weight");
 }
 
 // Bytes of a tensor in its slab.
@@ -80,21 +83,6 @@ static uint64_t slab_max(const struct plm_caps *caps)
 
 // ---- sizes ----
 
-static enum plm_weight_class class_of(const struct plm_model *model, const struct plm_weight *w)
-{
-    if (w->vector)
-        return PLM_WEIGHT_VECTORS;
-    if (w == &model->token_embd)
-        return PLM_WEIGHT_TOKEN_EMBD;
-    if (w == &model->output)
-        return PLM_WEIGHT_HEAD;
-    const size_t il =
-        (size_t)((const char *)w - (const char *)model->layers) / sizeof(*model->layers);
-    const struct plm_layer *l = &model->layers[il];
-    return w == &l->ffn_gate || w == &l->ffn_up || w == &l->ffn_down ? PLM_WEIGHT_FEED_FORWARD
-                                                                     : PLM_WEIGHT_ATTENTION;
-}
-
 const char *plm_weight_class_name(enum plm_weight_class weight_class)
 {
     static const char *const names[PLM_WEIGHT_CLASSES] = {"token_embd", "attention", "feed_forward",
@@ -112,7 +100,7 @@ static void end_slab(struct loader *ld)
 static int add_bytes(void *ctx, struct plm_weight *w)
 {
     struct loader *ld = ctx;
-    const struct plm_slice name = name_of(w);
+    const struct plm_slice name = plm_weight_name(w);
     uint64_t bytes;
     int r = placed_bytes(ld, w, &bytes);
     if (r != PLM_OK)
@@ -127,7 +115,7 @@ static int add_bytes(void *ctx, struct plm_weight *w)
         end_slab(ld);
     ld->slab_bytes += bytes;
     ld->sizes.bytes += bytes;
-    ld->sizes.by_class[class_of(ld->model, w)] += bytes;
+    ld->sizes.by_class[w->decl->weight_class] += bytes;
     return PLM_OK;
 }
 
@@ -135,13 +123,9 @@ int plm_model_weight_sizes(const struct plm_model *model, const struct plm_caps 
                            plm_layout_fn *layout_fn, const void *layout_ctx,
                            struct plm_weight_sizes *ret, struct plm_error *err)
 {
-    // Only reads: the walk leaves the model alone.
-    struct loader ld = {.model = (struct plm_model *)(uintptr_t)model,
-                        .caps = caps,
-                        .layout = layout_fn,
-                        .layout_ctx = layout_ctx,
-                        .err = err};
-    int r = plm_each_weight(ld.model, add_bytes, &ld);
+    struct loader ld = {
+        .model = model, .caps = caps, .layout = layout_fn, .layout_ctx = layout_ctx, .err = err};
+    int r = plm_each_weight(model, add_bytes, &ld);
     if (r != PLM_OK)
         return r;
     end_slab(&ld);
@@ -249,8 +233,9 @@ static int read_vector(struct loader *ld, const struct plm_weight *w, float *dst
 {
     const struct plm_gguf_tensor *t = w->tensor;
     const bool plain = t->type == PLM_TYPE_F32;
-    const uint64_t at = 4ull * w->n_in - t->bytes;
-    int r = plm_gguf_read(ld->model->gguf, t, 0, (char *)dst + at, t->bytes, ld->err);
+    const uint64_t element = plain ? 4 : 2, bytes = element * w->n_in;
+    const uint64_t at = 4ull * w->n_in - bytes;
+    int r = plm_gguf_read(ld->model->gguf, t, element * w->first, (char *)dst + at, bytes, ld->err);
     for (uint32_t i = 0; r == PLM_OK && !plain && i < w->n_in; i++) {
         uint16_t half;
         memcpy(&half, (const char *)dst + at + 2ull * i, sizeof(half));
@@ -278,17 +263,25 @@ static int load_vector(struct loader *ld, const struct plm_weight *w, float *vis
     return r;
 }
 
-static int load_increments(struct loader *ld, const struct plm_weight *w)
+static int load_phases(struct loader *ld, const struct plm_weight *w)
 {
+    const struct plm_rope_spec *rope = &ld->model->hp.ropes[w - ld->model->ropes];
     float factors[PLM_ROPE_PAIRS_MAX];
     uint64_t increments[PLM_ROPE_PAIRS_MAX];
-    const bool bent = plm_weight_there(w);
+    const bool bent = w->tensor != NULL;
     int r = bent ? read_vector(ld, w, factors) : PLM_OK;
-    if (r == PLM_OK && !plm_rope_increments(&ld->model->hp, bent ? factors : NULL, increments))
+    if (r == PLM_OK && !plm_rope_increments(rope, bent ? factors : NULL, increments))
         r = plm_fail(ld->err, PLM_ERR_FORMAT,
-                     "the file's rope frequencies (keys rope.*, tensor rope_freqs.weight) are not "
-                     "all finite");
+                     "the file's rope frequencies (keys rope.*, tensor %s) are not all finite",
+                     rope->factors != NULL ? rope->factors : "none");
     return r == PLM_OK ? copy_in(ld, w->addr, increments, sizeof(increments[0]) * w->n_in) : r;
+}
+
+static int load_record(struct loader *ld, const struct plm_weight *w)
+{
+    uint64_t record[RECORD_MAX / sizeof(uint64_t)] = {0};
+    w->decl->record(w->layer, record);
+    return copy_in(ld, w->addr, record, w->n_in);
 }
 
 // The oldest chunk comes into its place.
@@ -304,7 +297,7 @@ static int load_matrix(struct loader *ld, const struct plm_weight *w,
                        const struct plm_weight_layout *lay, char *visible)
 {
     const struct plm_gguf_tensor *t = w->tensor;
-    const uint64_t row_bytes = t->bytes / w->n_out;
+    const uint64_t row_bytes = t->bytes / t->ne[1];
     // Rows of a chunk: it fits into its buffer before and after.
     const uint64_t step_in = lay->row_step * row_bytes;
     const uint64_t rows =
@@ -319,7 +312,7 @@ static int load_matrix(struct loader *ld, const struct plm_weight *w,
         const struct plm_chunk chunk = {.weight = w,
                                         .first = (uint32_t)first,
                                         .rows = (uint32_t)n,
-                                        .file_at = first * row_bytes,
+                                        .file_at = (w->first + first) * row_bytes,
                                         .file_bytes = n * row_bytes,
                                         .addr = w->addr + at,
                                         .bytes = plm_div_ceil(n, lay->row_step) * lay->step_bytes,
@@ -342,18 +335,22 @@ static int load_one(void *ctx, struct plm_weight *w)
     if (r != PLM_OK)
         return r;
     ld->slab_left -= plm_round_up(lay.bytes, WEIGHT_ALIGN);
-    const struct plm_slice name = name_of(w);
+    const struct plm_slice name = plm_weight_name(w);
     if ((r = plm_arena_alloc(ld->arena, lay.bytes, WEIGHT_ALIGN, &w->addr)) != PLM_OK)
         return plm_fail(ld->err, r, "no device memory for tensor %.*s (%llu bytes)", (int)name.len,
                         name.ptr, (unsigned long long)lay.bytes);
     if (ld->caps->addresses_only) {
-        ld->done += plm_weight_there(w) ? w->tensor->bytes : 0;
+        ld->done += w->tensor != NULL && w->first == 0 ? w->tensor->bytes : 0;
         return report(ld);
     }
-    if (w == &ld->model->rope)
-        return load_increments(ld, w);
     void *visible = plm_arena_host(ld->arena, w->addr);
-    return w->vector ? load_vector(ld, w, visible) : load_matrix(ld, w, &lay, visible);
+    switch (w->decl->kind) {
+    case PLM_WEIGHT_MATRIX: return load_matrix(ld, w, &lay, visible);
+    case PLM_WEIGHT_VECTOR: return load_vector(ld, w, visible);
+    case PLM_WEIGHT_PHASES: return load_phases(ld, w);
+    case PLM_WEIGHT_RECORD: return load_record(ld, w);
+    }
+    return PLM_ERR_INTERNAL;
 }
 
 int plm_model_load(struct plm_model *model, struct plm_device *device, struct plm_arena *weights,

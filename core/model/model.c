@@ -40,46 +40,7 @@ static int read_arch(struct plm_model *model, struct plm_error *err)
                    ? plm_fail(err, PLM_ERR_FORMAT, "key general.architecture is missing")
                    : r;
     model->arch = find_arch(name);
-    if (model->arch == NULL)
-        return fail_arch(name, err);
-    return model->arch->check(model->gguf, err);
-}
-
-// Old converters stored the frequencies of rope as tensors; they follow from the keys.
-static bool is_derived(struct plm_slice name)
-{
-    static const char suffix[] = "rot_embd.inv_freq";
-    size_t n = sizeof(suffix) - 1;
-    return name.len >= n && memcmp(name.ptr + name.len - n, suffix, n) == 0;
-}
-
-static int count_one(void *ctx, struct plm_weight *weight)
-{
-    *(uint64_t *)ctx += plm_weight_there(weight);
-    return PLM_OK;
-}
-
-static int taken_matches(void *ctx, struct plm_weight *weight)
-{
-    return weight->tensor == ctx ? PLM_ERR_LIMIT : PLM_OK; // stops the walk: found
-}
-
-// Every tensor of the file was taken.
-static int check_all_taken(struct plm_model *model, struct plm_error *err)
-{
-    uint64_t taken = 0, n = plm_gguf_n_tensors(model->gguf);
-    plm_each_weight(model, count_one, &taken);
-    if (taken == n)
-        return PLM_OK;
-    for (uint64_t i = 0; i < n; i++) {
-        const struct plm_gguf_tensor *t = plm_gguf_tensor_at(model->gguf, i);
-        if (!is_derived(t->name) &&
-            plm_each_weight(model, taken_matches, (void *)(uintptr_t)t) == PLM_OK)
-            return plm_fail(err, PLM_ERR_UNSUPPORTED,
-                            "tensor %.*s is not part of the architecture %s as it is supported",
-                            (int)t->name.len, t->name.ptr, model->arch->name);
-    }
-    return PLM_OK;
+    return model->arch == NULL ? fail_arch(name, err) : PLM_OK;
 }
 
 // A value that is no number at all counts as said by nobody: it is advice, and the model runs
@@ -108,8 +69,8 @@ static void gather_facts(struct plm_model *model)
     f->n_vocab = hp->n_vocab;
     f->n_embd = hp->n_embd;
     f->n_layer = hp->n_layer;
-    f->n_head = hp->n_head;
-    f->n_ff = hp->n_ff;
+    f->n_head = hp->layer.n_head;
+    f->n_ff = hp->layer.n_ff;
     f->n_ctx_train = hp->n_ctx_train;
     f->file_bytes = plm_gguf_file_bytes(model->gguf);
     gather_sampling(model->gguf, &f->sampling);
@@ -120,16 +81,142 @@ static void gather_facts(struct plm_model *model)
         if ((unsigned)t->type < 64 && (by_type[t->type] += t->bytes) >= by_type[f->main_type])
             f->main_type = t->type;
     }
-    f->n_groups = 1;
-    f->groups[0] = (struct plm_kv_group){.n_layers = hp->n_layer,
-                                         .kv_heads = hp->n_kv_head,
-                                         .head_dim = hp->head_dim,
-                                         .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16};
 }
+
+// ---- layers ----
+
+const struct plm_block_kind *plm_mixer_of(const struct plm_layer_spec *spec)
+{
+    static const struct plm_block_kind *const kinds[] = {
+        [PLM_MIXER_ATTENTION] = &plm_block_attention,
+    };
+    return kinds[spec->mixer];
+}
+
+const struct plm_block_kind *plm_feed_forward_of(const struct plm_layer_spec *spec)
+{
+    static const struct plm_block_kind *const kinds[] = {
+        [PLM_FEED_FORWARD_GATED] = &plm_block_gated,
+    };
+    return kinds[spec->feed_forward];
+}
+
+// Fields of a spec that no block computes yet: they must be as in a spec that says nothing.
+static int check_built(const struct plm_arch *arch, const struct plm_layer_spec *spec,
+                       struct plm_error *err)
+{
+    static const struct plm_layer_spec plain = {.attn_norm_before = PLM_REQUIRED,
+                                                .ff_norm_before = PLM_REQUIRED,
+                                                .residual_scale = 1.0f,
+                                                .output_scale = 1.0f};
+    static const struct {
+        size_t field;
+        const char *what;
+    } unbuilt[] = {
+#define UNBUILT(name, what) {offsetof(struct plm_layer_spec, name), what}
+        UNBUILT(window, "sliding-window attention"),
+        UNBUILT(kv_layer, "K and V of another layer"),
+        UNBUILT(v_is_k, "V that is K"),
+        UNBUILT(has_v_norm, "a norm of V"),
+        UNBUILT(output_gate, "a gate of attention's output"),
+        UNBUILT(head_norms, "a norm of the heads of q and k"),
+        UNBUILT(sinks, "attention sinks"),
+        UNBUILT(attn_soft_cap, "a soft cap of attention's scores"),
+        UNBUILT(attn_norm_before, "attention without a norm before it"),
+        UNBUILT(attn_norm_after, "a norm after attention"),
+        UNBUILT(activation, "an activation other than SiLU"),
+        UNBUILT(ff_norm_before, "a feed-forward without a norm before it"),
+        UNBUILT(ff_norm_after, "a norm after the feed-forward"),
+        UNBUILT(residual_scale, "a scale of what a block adds"),
+        UNBUILT(output_scale, "a scale of a layer's output"),
+        UNBUILT(n_layer_embedding, "an embedding of each layer"),
+#undef UNBUILT
+    };
+    for (size_t i = 0; i < sizeof(unbuilt) / sizeof(unbuilt[0]); i++) {
+        const size_t at = unbuilt[i].field;
+        if (memcmp((const char *)spec + at, (const char *)&plain + at, sizeof(uint32_t)) != 0)
+            return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: %s is not supported", arch->name,
+                            unbuilt[i].what);
+    }
+    if (spec->rope == PLM_ROPE_NONE)
+        return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: a layer without rope is not supported",
+                        arch->name);
+    return PLM_OK;
+}
+
+static int make_layers(struct plm_model *model, struct plm_error *err)
+{
+    const struct plm_hparams *hp = &model->hp;
+    int r = PLM_OK;
+    model->layers = plm_calloc(model->host, PLM_HOST_MODEL, hp->n_layer, sizeof(*model->layers));
+    if (model->layers == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for %u layers", hp->n_layer);
+    for (uint32_t il = 0; r == PLM_OK && il < hp->n_layer; il++) {
+        struct plm_layer_spec *spec = &model->layers[il].spec;
+        *spec = hp->layer;
+        if (model->arch->layer != NULL)
+            model->arch->layer(hp, il, spec);
+        r = check_built(model->arch, spec, err);
+    }
+    return r;
+}
+
+// Layers whose K and V have the same form share a group.
+static int make_groups(struct plm_model *model, struct plm_error *err)
+{
+    struct plm_model_facts *f = &model->facts;
+    for (uint32_t il = 0; il < model->hp.n_layer; il++) {
+        struct plm_layer *layer = &model->layers[il];
+        const struct plm_layer_spec *s = &layer->spec;
+        const struct plm_kv_group own = {.kv_heads = s->n_kv_head,
+                                         .head_dim = s->head_dim,
+                                         .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16};
+        struct plm_kv_group *group = &f->groups[0];
+        if (f->n_groups == 0)
+            f->groups[f->n_groups++] = own;
+        else if (group->kv_heads != own.kv_heads || group->head_dim != own.head_dim)
+            return plm_fail(err, PLM_ERR_UNSUPPORTED,
+                            "%s: layers with different heads of K and V are not supported",
+                            model->arch->name);
+        layer->group = 0;
+        layer->kv_offset = group->n_layers++ * plm_kv_layer_bytes(group);
+    }
+    return PLM_OK;
+}
+
+static bool same_types(const struct plm_weight *a, const struct plm_weight *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if ((a[i].tensor == NULL) != (b[i].tensor == NULL) ||
+            (a[i].tensor != NULL && a[i].tensor->type != b[i].tensor->type))
+            return false;
+    }
+    return true;
+}
+
+static bool same_kind(const struct plm_layer *a, const struct plm_layer *b)
+{
+    return memcmp(&a->spec, &b->spec, sizeof(a->spec)) == 0 &&
+           same_types(a->mixer, b->mixer, plm_mixer_of(&a->spec)->n_weights) &&
+           same_types(a->feed_forward, b->feed_forward, plm_feed_forward_of(&a->spec)->n_weights);
+}
+
+static void mark_kinds(struct plm_model *model)
+{
+    for (uint32_t il = 0; il < model->hp.n_layer; il++) {
+        struct plm_layer *layer = &model->layers[il];
+        layer->first_of_kind = true;
+        for (uint32_t i = 0; i < il && layer->first_of_kind; i++)
+            layer->first_of_kind =
+                !model->layers[i].first_of_kind || !same_kind(&model->layers[i], layer);
+    }
+}
+
+// ---- needs and workspace ----
 
 static int add_type(void *ctx, struct plm_weight *weight)
 {
-    if (!weight->vector)
+    if (plm_weight_is_matrix(weight))
         *(uint64_t *)ctx |= UINT64_C(1) << weight->tensor->type;
     return PLM_OK;
 }
@@ -137,49 +224,52 @@ static int add_type(void *ctx, struct plm_weight *weight)
 void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret)
 {
     *ret = (struct plm_kernel_needs){.float_acts = model->opts.float_activations};
-    // Only reads: the walk leaves the model alone.
-    plm_each_weight((struct plm_model *)(uintptr_t)model, add_type, &ret->weight_types);
+    plm_each_weight(model, add_type, &ret->weight_types);
     for (uint32_t i = 0; i < model->facts.n_groups; i++)
         ret->kv_types |= UINT64_C(1) << model->facts.groups[i].type;
-    const uint32_t group = model->hp.n_head / model->hp.n_kv_head;
-    ret->head_groups = UINT64_C(1) << (group < 63 ? group : 63);
+    for (uint32_t il = 0; il < model->hp.n_layer; il++) {
+        const struct plm_layer_spec *s = &model->layers[il].spec;
+        const uint32_t sharing = s->n_head / s->n_kv_head;
+        ret->head_groups |= UINT64_C(1) << (sharing < 63 ? sharing : 63);
+    }
 }
 
-static int wants_f32(void *ctx, struct plm_weight *weight)
+struct activations {
+    const struct plm_model *model;
+    struct plm_cost_buffer *buffers;
+};
+
+// The input of each product, in the format that it reads.
+static int add_input(void *ctx, struct plm_weight *w)
 {
-    *(bool *)ctx |= !weight->vector && plm_act_of(weight->tensor->type) == PLM_ACT_F32;
+    const struct activations *a = ctx;
+    if (!plm_weight_is_matrix(w) ||
+        (w == &a->model->outer[PLM_OUTER_TOKEN_EMBD] && w != plm_model_head(a->model)))
+        return PLM_OK;
+    if (a->model->opts.float_activations || plm_act_of(w->tensor->type) == PLM_ACT_F32)
+        plm_cost_grow(&a->buffers[PLM_BUF_ACT_F32], 4ull * w->n_in);
+    else
+        plm_cost_grow(&a->buffers[PLM_BUF_ACT_Q8], PLM_ACT_Q8_ROW_BYTES(w->n_in));
     return PLM_OK;
 }
 
-// The workspace. ROPE, X and the rest are what decoder.c reads and writes; see enum plm_buffer.
+// Sizes of what the layers' blocks write are theirs.
 void plm_model_fill_cost(struct plm_model *model)
 {
     const struct plm_hparams *hp = &model->hp;
-    const uint64_t n_q = (uint64_t)hp->n_head * hp->head_dim;
-    const uint64_t qkv = n_q + 2ull * hp->n_kv_head * hp->head_dim;
-    const uint64_t wide = (uint64_t)plm_max_i64((int64_t)qkv, 2ll * hp->n_ff);
-    uint32_t n_act = hp->n_embd > hp->n_ff ? hp->n_embd : hp->n_ff;
-    if (n_q > n_act)
-        n_act = (uint32_t)n_q;
-    // Largest score, sum and output of each head (plm_attention_split_args).
-    const uint64_t partial = 4ull * hp->n_head * (hp->head_dim + 2);
-    bool f32 = model->opts.float_activations;
-    plm_each_weight(model, wants_f32, &f32);
-    const struct plm_cost_buffer buffers[PLM_BUFFERS] = {
-        [PLM_BUF_CHAINED] = {.name = "chained tokens", .per_row = model->ahead ? 4 : 0},
-        [PLM_BUF_ROPE] = {.name = "rope angles", .per_row = 4ull * hp->rope_dims},
+    const bool argmax = plm_model_device_argmax(model), samples = plm_model_samples(model);
+    struct plm_cost_buffer buffers[PLM_BUFFERS] = {
+        [PLM_BUF_CHAINED] = {.name = "chained tokens", .per_row = model->on.ahead ? 4 : 0},
         [PLM_BUF_X] = {.name = "residual stream", .per_row = 4ull * hp->n_embd},
-        [PLM_BUF_WIDE] = {.name = "qkv, gate and up", .per_row = 4 * wide},
-        [PLM_BUF_ATTN] = {.name = "attention", .per_row = 4 * n_q},
-        [PLM_BUF_ACT_Q8] = {.name = "8-bit activations", .per_row = PLM_ACT_Q8_ROW_BYTES(n_act)},
-        [PLM_BUF_ACT_F32] = {.name = "float activations", .per_row = f32 ? 4ull * n_act : 0},
-        [PLM_BUF_PARTIAL] = {.name = "attention of splits", .fixed = model->partials * partial},
+        [PLM_BUF_SCRATCH] = {.name = "qkv, gate and up"},
+        [PLM_BUF_ATTN] = {.name = "attention"},
+        [PLM_BUF_ACT_Q8] = {.name = "8-bit activations"},
+        [PLM_BUF_ACT_F32] = {.name = "float activations"},
+        [PLM_BUF_PARTIAL] = {.name = "attention of splits"},
         [PLM_BUF_SELECTED] = {.name = "selected rows", .per_logits_row = 4ull * hp->n_embd},
         [PLM_BUF_LOGITS] = {.name = "logits", .per_logits_row = 4ull * hp->n_vocab},
         [PLM_BUF_BEST] = {.name = "best tokens",
-                          .per_logits_row = plm_model_device_argmax(model)
-                                                ? sizeof(struct plm_argmax_record)
-                                                : 0},
+                          .per_logits_row = argmax ? sizeof(struct plm_argmax_record) : 0},
         [PLM_BUF_GUARD] = {.name = "guard", .fixed = PLM_COST_GUARD_BYTES},
         [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
         [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
@@ -187,32 +277,35 @@ void plm_model_fill_cost(struct plm_model *model)
         [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8},
         [PLM_BUF_LOGITS_ROWS] = {.name = "logits rows", .per_logits_row = 4},
         [PLM_BUF_SAMPLING] = {.name = "sampling",
-                              .per_logits_row =
-                                  plm_model_samples(model) ? sizeof(struct plm_sample_row) : 0},
+                              .per_logits_row = samples ? sizeof(struct plm_sample_row) : 0},
         [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8},
     };
+    for (uint32_t i = 0; i < PLM_ROPES_MAX; i++)
+        buffers[PLM_BUF_ROPE + i] = (struct plm_cost_buffer){
+            .name = "rope angles", .per_row = i < hp->n_ropes ? 4ull * hp->ropes[i].dims : 0};
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        const struct plm_layer_spec *spec = &model->layers[il].spec;
+        plm_mixer_of(spec)->buffers(model, spec, buffers);
+        plm_feed_forward_of(spec)->buffers(model, spec, buffers);
+    }
+    plm_each_weight(model, add_input, &(struct activations){model, buffers});
     model->cost.n_buffers = PLM_BUFFERS;
     memcpy(model->cost.buffers, buffers, sizeof(buffers));
 }
 
+// ---- a model ----
+
 static int build(struct plm_model *model, struct plm_error *err)
 {
     int r = read_arch(model, err);
-    if (r == PLM_OK)
-        r = plm_hparams_read(model->gguf, model->arch, &model->hp, err);
     if (r != PLM_OK)
         return r;
-    model->layers =
-        plm_calloc(model->host, PLM_HOST_MODEL, model->hp.n_layer, sizeof(*model->layers));
-    if (model->layers == NULL)
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for %u layers", model->hp.n_layer);
-    r = model->arch->tensors(model, err);
-    for (uint32_t il = 0; r == PLM_OK && il < model->hp.n_layer; il++)
-        r = model->arch->layer_tensors(model, il, err);
-    if (r == PLM_OK)
-        r = check_all_taken(model, err);
-    if (r != PLM_OK)
+    const struct plm_keys keys = {.gguf = model->gguf, .arch = model->arch->name};
+    if ((r = plm_hparams_read(&keys, &model->hp, err)) ||
+        (r = model->arch->describe(&keys, &model->hp, err)) || (r = make_layers(model, err)) ||
+        (r = plm_bind_weights(model, err)) || (r = make_groups(model, err)))
         return r;
+    mark_kinds(model);
     gather_facts(model);
     plm_model_fill_cost(model);
     return PLM_OK;
@@ -241,6 +334,7 @@ void plm_model_destroy(struct plm_model *model)
 {
     if (model == NULL)
         return;
+    plm_free(model->host, model->weights);
     plm_free(model->host, model->layers);
     plm_free(model->host, model);
 }
@@ -253,22 +347,6 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model)
 const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
 {
     return &model->cost;
-}
-
-bool plm_model_device_argmax(const struct plm_model *model)
-{
-    return (model->prefers >> PLM_OP_ARGMAX & 1) != 0;
-}
-
-bool plm_model_samples(const struct plm_model *model)
-{
-    return (model->prefers >> PLM_OP_SAMPLE & 1) != 0 && plm_model_device_argmax(model) &&
-           model->hp.n_vocab <= PLM_SAMPLE_VOCAB_MAX;
-}
-
-bool plm_model_runs_ahead(const struct plm_model *model)
-{
-    return model->ahead;
 }
 
 uint64_t plm_model_results_bytes(const struct plm_model *model, const struct plm_shape *shape)

@@ -74,7 +74,7 @@ enum plm_weight_class {
     PLM_WEIGHT_ATTENTION,
     PLM_WEIGHT_FEED_FORWARD,
     PLM_WEIGHT_HEAD,
-    PLM_WEIGHT_VECTORS, // norms and biases
+    PLM_WEIGHT_VECTORS, // norms, biases, and what is made at load
     PLM_WEIGHT_CLASSES,
 };
 const char *plm_weight_class_name(enum plm_weight_class weight_class); // "token_embd"
@@ -111,7 +111,7 @@ int plm_model_load(struct plm_model *model, struct plm_device *device, struct pl
 
 enum plm_forward_flags {
     PLM_FORWARD_SKIP_HEAD = 1,  // no norm, gather and LM head at the end: nothing wants logits
-    PLM_FORWARD_FEW_LAYERS = 2, // first, middle and last layer only: stress on the CPU
+    PLM_FORWARD_FEW_LAYERS = 2, // one layer of each kind and the last one: stress on the CPU
     // A tuning run: products and attention are offered to the tuner, which runs them as it likes,
     // instead of being appended. Whether the head takes part is SKIP_HEAD's matter alone.
     PLM_FORWARD_TUNING = 4,
@@ -124,6 +124,13 @@ enum plm_forward_flags {
 struct plm_tuner {
     void *ctx;
     int (*offer)(void *ctx, enum plm_op op, const void *args);
+};
+
+// Told where a step stands while it is appended: part 0 stands before the layers, part n + 1 is
+// layer n, the last part the head.
+struct plm_parts {
+    void *ctx;
+    void (*enter)(void *ctx, uint32_t part);
 };
 
 // One step. Host arrays; the forward copies them into the workspace, all at once.
@@ -145,6 +152,7 @@ struct plm_forward {
     // beyond their buffers: whole PLM_COST_ALIGN; 0 with results.
     uint64_t reserve;
     const struct plm_tuner *tuner; // with TUNING
+    const struct plm_parts *parts; // may be NULL
     // Only where the model runs ahead; 0: without. chained: device address of a step's results,
     // whose records hold this step's tokens; source_rows [rows]: four times the number of each
     // row's record. results: device address to which the records of this step's rows and its guard

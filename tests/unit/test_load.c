@@ -98,17 +98,12 @@ static int list_weight(void *ctx, struct plm_weight *w)
     return PLM_OK;
 }
 
-static struct plm_slice name_of(const struct plm_weight *w)
-{
-    return plm_weight_there(w) ? w->tensor->name : PLM_SLICE("phase increments");
-}
-
 static uint64_t bytes_of(const struct loaded *l, const struct plm_weight *w)
 {
     struct plm_weight_layout lay = {.bytes = 4ull * w->n_in};
-    if (w == &l->model->rope)
+    if (w->decl->kind == PLM_WEIGHT_PHASES)
         return 8ull * w->n_in;
-    if (!w->vector)
+    if (plm_weight_is_matrix(w))
         ck_assert_int_eq(
             plm_device_weight_layout(l->device, w->tensor->type, w->n_in, w->n_out, &lay), PLM_OK);
     return lay.bytes;
@@ -130,7 +125,7 @@ static void compare(const struct loaded *a, const struct loaded *b)
             ck_assert_int_eq(plm_device_copy_out(c.on[side]->device, bytes + side * n,
                                                  c.weights[side][i]->addr, n),
                              PLM_OK);
-        const struct plm_slice name = name_of(c.weights[0][i]);
+        const struct plm_slice name = plm_weight_name(c.weights[0][i]);
         ck_assert_msg(memcmp(bytes, bytes + n, n) == 0, "%.*s differs", (int)name.len, name.ptr);
         free(bytes);
     }
@@ -141,8 +136,10 @@ static void compare_paths(const char *path)
     struct loaded visible, copied;
     load(path, "cpu", NULL, &visible);
     load(path, "sim", &hidden, &copied);
-    ck_assert_ptr_nonnull(plm_arena_host(visible.weights, visible.model->token_embd.addr));
-    ck_assert_ptr_null(plm_arena_host(copied.weights, copied.model->token_embd.addr));
+    ck_assert_ptr_nonnull(
+        plm_arena_host(visible.weights, visible.model->outer[PLM_OUTER_TOKEN_EMBD].addr));
+    ck_assert_ptr_null(
+        plm_arena_host(copied.weights, copied.model->outer[PLM_OUTER_TOKEN_EMBD].addr));
     compare(&visible, &copied);
     unload(&visible);
     unload(&copied);
@@ -214,7 +211,7 @@ static void read_factors(const struct loaded *l, float *ret)
 {
     const struct plm_gguf_tensor *t = plm_gguf_tensor_find(l->gguf, "rope_freqs.weight");
     struct plm_error err = {0};
-    for (uint32_t i = 0; i < l->model->hp.rope_dims / 2; i++)
+    for (uint32_t i = 0; i < l->model->hp.ropes[0].dims / 2; i++)
         ret[i] = 1.0f;
     if (t != NULL)
         ck_assert_int_eq(plm_gguf_read(l->gguf, t, 0, ret, t->bytes, &err), PLM_OK);
@@ -226,16 +223,16 @@ START_TEST(increments_follow_the_file)
     snprintf(path, sizeof(path), "%s/%s.gguf", TEST_MODELS, models[_i]);
     struct loaded l;
     load(path, "cpu", NULL, &l);
-    const struct plm_hparams *hp = &l.model->hp;
+    const struct plm_rope_spec *rope = &l.model->hp.ropes[0];
     uint64_t increments[PLM_ROPE_PAIRS_MAX];
     float factors[PLM_ROPE_PAIRS_MAX];
     ck_assert_int_eq(
-        plm_device_copy_out(l.device, increments, l.model->rope.addr, 4ull * hp->rope_dims),
+        plm_device_copy_out(l.device, increments, l.model->ropes[0].addr, 4ull * rope->dims),
         PLM_OK);
     read_factors(&l, factors);
-    for (uint32_t i = 0; i < hp->rope_dims / 2; i++) {
-        const long double radians = powl(hp->rope_base, -2.0L * i / hp->rope_dims) *
-                                    hp->rope_freq_scale / (long double)factors[i];
+    for (uint32_t i = 0; i < rope->dims / 2; i++) {
+        const long double radians =
+            powl(rope->base, -2.0L * i / rope->dims) * rope->freq_scale / (long double)factors[i];
         for (uint32_t pos = 1; pos < 1u << 24; pos = pos * 3 + 1) {
             const double got = ldexp((double)(pos * increments[i]), -64) * 2 * acos(-1.0);
             ck_assert_double_eq_tol(cos(got), (double)cosl(pos * radians), 1e-7);
@@ -248,19 +245,19 @@ END_TEST
 
 START_TEST(increments_of_any_keys_are_in_range)
 {
-    struct plm_hparams hp = {.rope_dims = 4, .rope_base = 10000.0f, .rope_freq_scale = 1.0f};
+    struct plm_rope_spec rope = {.dims = 4, .base = 10000.0f, .freq_scale = 1.0f};
     uint64_t increments[2];
-    ck_assert(plm_rope_increments(&hp, (float[]){1.0f, 1e30f}, increments));
+    ck_assert(plm_rope_increments(&rope, (float[]){1.0f, 1e30f}, increments));
     ck_assert_uint_eq(increments[1], 0);
     // Whole turns drop out, and a step backwards is a long one forwards.
-    ck_assert(plm_rope_increments(&hp, (float[]){0x1p-40f, -1.0f}, increments));
+    ck_assert(plm_rope_increments(&rope, (float[]){0x1p-40f, -1.0f}, increments));
     ck_assert_uint_gt(increments[1], UINT64_MAX / 2);
-    ck_assert(plm_rope_increments(&hp, (float[]){1.0f, -1e30f}, increments));
+    ck_assert(plm_rope_increments(&rope, (float[]){1.0f, -1e30f}, increments));
     ck_assert_uint_eq(increments[1], 0);
-    ck_assert(!plm_rope_increments(&hp, (float[]){1.0f, 0.0f}, increments));
-    ck_assert(!plm_rope_increments(&hp, (float[]){1.0f, NAN}, increments));
-    hp.rope_freq_scale = INFINITY;
-    ck_assert(!plm_rope_increments(&hp, NULL, increments));
+    ck_assert(!plm_rope_increments(&rope, (float[]){1.0f, 0.0f}, increments));
+    ck_assert(!plm_rope_increments(&rope, (float[]){1.0f, NAN}, increments));
+    rope.freq_scale = INFINITY;
+    ck_assert(!plm_rope_increments(&rope, NULL, increments));
 }
 END_TEST
 
