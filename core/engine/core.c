@@ -426,6 +426,7 @@ void plm_core_report_head(const struct plm_core *core, const struct plm_caps *ca
         .isa = caps->isa,
         .ledger = ledger,
         .trained_context = core->opts.ctx_size == 0 ? plm_model_facts(core->model)->n_ctx_train : 0,
+        .short_context = plm_model_facts(core->model)->short_context,
         .n_weights = PLM_WEIGHT_CLASSES};
     _Static_assert(PLM_WEIGHT_CLASSES <= PLM_REPORT_WEIGHTS_MAX, "the report has room for them");
     for (uint32_t i = 0; i < PLM_WEIGHT_CLASSES; i++)

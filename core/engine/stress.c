@@ -316,6 +316,23 @@ int plm_core_validate_pool(struct plm_core *core, struct plm_error *err)
     return r == PLM_OK ? run_kind(core, PLM_STRESS_FULL_DECODE, err) : r;
 }
 
+// The planned context decides between short and long factors of rope, once: what the cache holds
+// stays right when a neighbour makes the context shorter later.
+static void choose_rope(struct plm_core *core)
+{
+    const uint32_t context = core->profile.plan.in.caps.max_context;
+    const uint32_t limit = plm_model_facts(core->model)->short_context;
+    plm_model_set_context(core->model, context);
+    if (limit > 0)
+        plm_logf(&core->log, PLM_LOG_INFO,
+                 "contexts of up to %u tokens take the rope's %s factors (its limit is %u)%s",
+                 context, context > limit ? "long" : "short", limit,
+                 core->profile.context_lowered && context <= limit &&
+                         core->profile.asked_context > limit
+                     ? ": the context asked for would take the long ones"
+                     : "");
+}
+
 int plm_core_profile(struct plm_core *core, struct plm_error *err)
 {
     struct plm_stress_ops ops;
@@ -332,7 +349,9 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
     if (plm_core_certified(core, &certified))
         opts.certified = &certified;
     int r = plm_profile_run(&opts, &ops, &core->profile, err);
-    if (r == PLM_OK)
-        core->proved = core->profile.certified ? certified : core->profile;
-    return r;
+    if (r != PLM_OK)
+        return r;
+    core->proved = core->profile.certified ? certified : core->profile;
+    choose_rope(core);
+    return PLM_OK;
 }

@@ -92,12 +92,14 @@ struct plm_model {
     struct plm_hparams hp;
     struct plm_cost_table cost;
     struct plm_specialization on;
+    uint32_t context;         // of plm_model_set_context
     struct plm_layer *layers; // [hp.n_layer]
     uint32_t n_weights;
-    struct plm_weight
-        *weights;             // all of them: those of ropes, outer ones, those of layer after layer
-    struct plm_weight *ropes; // [hp.n_ropes]
-    struct plm_weight *outer; // [PLM_OUTER_WEIGHTS]
+    // All of them: those of ropes, those around the layers, those of layer after layer.
+    struct plm_weight *weights;
+    struct plm_weight *ropes;      // [hp.n_ropes]
+    struct plm_weight *long_ropes; // [hp.n_ropes], absent where there are no long factors
+    struct plm_weight *outer;      // [PLM_OUTER_WEIGHTS]
 };
 
 // ---- keys (hparams.c) ----
@@ -180,6 +182,11 @@ static inline void plm_cost_grow(struct plm_cost_buffer *buffer, uint64_t per_ro
 // Reads the keys of the rope that all architectures have.
 int plm_rope_read(const struct plm_keys *keys, uint32_t head_dim, struct plm_rope_spec *ret,
                   struct plm_error *err);
+// Reads what longrope has beside: two sets of factors, where the file has them.
+int plm_rope_read_long(const struct plm_keys *keys, struct plm_rope_spec *rope,
+                       struct plm_error *err);
+// The weight with the phase increments of rope i: those of the planned context.
+const struct plm_weight *plm_rope_weight(const struct plm_model *model, uint32_t i);
 // Phase increments of each pair of a head, for plm_rope_table. factors (may be NULL) divide them.
 // False where one is not finite.
 bool plm_rope_increments(const struct plm_rope_spec *rope, const float *factors, uint64_t *ret);

@@ -172,10 +172,11 @@ static void embed(struct plm_pass *p)
     PLM_LAUNCH(p, get_rows, &rows);
     for (uint32_t i = 0; i < m->hp.n_ropes; i++) {
         const struct plm_rope_table_args rope = {.pos = p->at[PLM_BUF_POS],
-                                                 .increments = m->ropes[i].addr,
+                                                 .increments = plm_rope_weight(m, i)->addr,
                                                  .dst = p->at[PLM_BUF_ROPE + i],
                                                  .rows = p->rows,
-                                                 .dims = m->hp.ropes[i].dims};
+                                                 .dims = m->hp.ropes[i].dims,
+                                                 .scale = m->hp.ropes[i].magnitude};
         PLM_LAUNCH(p, rope_table, &rope);
     }
     plm_pass_barrier(p);

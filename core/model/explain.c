@@ -199,6 +199,7 @@ int plm_model_explain(struct plm_model *model, const struct plm_explain_opts *op
     struct plm_device *device = NULL;
     struct plm_arena *weights = NULL;
     plm_model_specialize(model, opts->caps);
+    plm_model_set_context(model, opts->context);
     memset(ret_parts, 0, plm_explain_parts(model) * sizeof(*ret_parts));
     struct plm_ledger *ledger = plm_ledger_create(opts->host);
     if (ledger == NULL)

@@ -24,8 +24,15 @@ struct plm_rope_spec {
     uint32_t dims; // rotated elements of a head, even
     uint32_t mode; // enum plm_rope_mode
     float base;
-    float freq_scale;    // 1 / linear scaling factor
-    const char *factors; // tensor that divides the increments, one factor for each pair; or NULL
+    float freq_scale; // 1 / scaling factor
+    float magnitude;  // of cosine and sine, that is of q and k each
+    // yarn: pairs up to `keep` keep their increments, those from `scale` on are scaled, those
+    // between are blended. Both 0: all are scaled.
+    float keep, scale;
+    // Tensors that divide the increments, one factor for each pair; NULL, or not in the file: none.
+    // Where planned contexts are longer than `short_context`, long_factors take their place.
+    const char *factors, *long_factors;
+    uint32_t short_context;
 };
 
 // ---- layers ----

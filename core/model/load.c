@@ -265,15 +265,17 @@ static int load_vector(struct loader *ld, const struct plm_weight *w, float *vis
 
 static int load_phases(struct loader *ld, const struct plm_weight *w)
 {
-    const struct plm_rope_spec *rope = &ld->model->hp.ropes[w - ld->model->ropes];
+    const struct plm_rope_spec *rope =
+        &ld->model->hp.ropes[(w - ld->model->ropes) % ld->model->hp.n_ropes];
     float factors[PLM_ROPE_PAIRS_MAX];
     uint64_t increments[PLM_ROPE_PAIRS_MAX];
     const bool bent = w->tensor != NULL;
     int r = bent ? read_vector(ld, w, factors) : PLM_OK;
     if (r == PLM_OK && !plm_rope_increments(rope, bent ? factors : NULL, increments))
         r = plm_fail(ld->err, PLM_ERR_FORMAT,
-                     "the file's rope frequencies (keys rope.*, tensor %s) are not all finite",
-                     rope->factors != NULL ? rope->factors : "none");
+                     "the file's rope frequencies (keys rope.*%s%.*s) are not all finite",
+                     bent ? ", tensor " : "", bent ? (int)w->tensor->name.len : 0,
+                     bent ? w->tensor->name.ptr : "");
     return r == PLM_OK ? copy_in(ld, w->addr, increments, sizeof(increments[0]) * w->n_in) : r;
 }
 

@@ -72,6 +72,7 @@ static void gather_facts(struct plm_model *model)
     f->n_head = hp->layer.n_head;
     f->n_ff = hp->layer.n_ff;
     f->n_ctx_train = hp->n_ctx_train;
+    f->short_context = hp->ropes[0].short_context;
     f->file_bytes = plm_gguf_file_bytes(model->gguf);
     gather_sampling(model->gguf, &f->sampling);
     uint64_t by_type[64] = {0}; // type numbers of the format are below 64
@@ -342,6 +343,11 @@ void plm_model_destroy(struct plm_model *model)
 const struct plm_model_facts *plm_model_facts(const struct plm_model *model)
 {
     return &model->facts;
+}
+
+void plm_model_set_context(struct plm_model *model, uint32_t context)
+{
+    model->context = context;
 }
 
 const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)

@@ -33,6 +33,7 @@ struct plm_model_facts {
     uint32_t n_head;
     uint32_t n_ff;
     uint32_t n_ctx_train;
+    uint32_t short_context; // longer contexts take other factors of rope; 0: there is one set
     uint64_t n_params;
     uint64_t file_bytes;
     enum plm_type main_type; // of most weight bytes
@@ -56,6 +57,9 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model);
 // Fits forwards and their workspace to a device: which optional ops they take, and the memory for
 // them. Once, before anything is planned from the cost table; without it they take none.
 void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps);
+// The longest context that will be served: rope may have one set of factors for short contexts and
+// one for long ones (facts.short_context). Before it is called, the set is that of short contexts.
+void plm_model_set_context(struct plm_model *model, uint32_t context);
 // Whether a forward also finds the best token of each row of logits.
 bool plm_model_device_argmax(const struct plm_model *model);
 // Whether it may draw one instead, as plm_forward.sampling says: the record's index is then that

@@ -153,17 +153,26 @@ static int bind_list(const struct list *l, struct plm_error *err)
 static const struct plm_weight_decl phases = {
     .name = "the rope's phases", .kind = PLM_WEIGHT_PHASES, .weight_class = PLM_WEIGHT_VECTORS};
 
+static int bind_phases(const struct plm_model *model, const struct plm_rope_spec *rope,
+                       const char *factors, struct plm_weight *ret, struct plm_error *err)
+{
+    struct plm_weight w = {.decl = &phases, .n_in = rope->dims / 2, .n_out = 1};
+    if (factors != NULL)
+        w.tensor = plm_gguf_tensor_find(model->gguf, factors);
+    *ret = w;
+    return w.tensor != NULL ? check(w.tensor, w.n_in, 1, true, err) : PLM_OK;
+}
+
 static int bind_ropes(struct plm_model *model, struct plm_error *err)
 {
     int r = PLM_OK;
     for (uint32_t i = 0; r == PLM_OK && i < model->hp.n_ropes; i++) {
         const struct plm_rope_spec *rope = &model->hp.ropes[i];
-        struct plm_weight w = {.decl = &phases, .n_in = rope->dims / 2, .n_out = 1};
-        if (rope->factors != NULL)
-            w.tensor = plm_gguf_tensor_find(model->gguf, rope->factors);
-        if (w.tensor != NULL)
-            r = check(w.tensor, w.n_in, 1, true, err);
-        model->ropes[i] = w;
+        r = bind_phases(model, rope, rope->factors, &model->ropes[i], err);
+        if (r == PLM_OK && rope->long_factors != NULL)
+            r = bind_phases(model, rope, rope->long_factors, &model->long_ropes[i], err);
+        if (model->long_ropes[i].tensor == NULL)
+            model->long_ropes[i] = (struct plm_weight){0};
     }
     return r;
 }
@@ -186,7 +195,7 @@ static int count_vocab(struct plm_model *model, struct plm_error *err)
 
 static int make_room(struct plm_model *model, struct plm_error *err)
 {
-    uint32_t n = model->hp.n_ropes + PLM_OUTER_WEIGHTS;
+    uint32_t n = 2 * model->hp.n_ropes + PLM_OUTER_WEIGHTS;
     for (uint32_t il = 0; il < model->hp.n_layer; il++) {
         const struct plm_layer_spec *spec = &model->layers[il].spec;
         n += plm_mixer_of(spec)->n_weights + plm_feed_forward_of(spec)->n_weights;
@@ -196,7 +205,8 @@ static int make_room(struct plm_model *model, struct plm_error *err)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for %u weights", n);
     model->n_weights = n;
     model->ropes = model->weights;
-    model->outer = model->ropes + model->hp.n_ropes;
+    model->long_ropes = model->ropes + model->hp.n_ropes;
+    model->outer = model->long_ropes + model->hp.n_ropes;
     struct plm_weight *next = model->outer + PLM_OUTER_WEIGHTS;
     for (uint32_t il = 0; il < model->hp.n_layer; il++) {
         struct plm_layer *layer = &model->layers[il];

@@ -212,6 +212,16 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
     close_with(buf, '}');
 }
 
+static bool is_long(const struct plm_report_head *head, const struct plm_plan *plan)
+{
+    return plan->in.caps.max_context > head->short_context;
+}
+
+static const char *rope_factors(const struct plm_report_head *head, const struct plm_plan *plan)
+{
+    return is_long(head, plan) ? "long" : "short";
+}
+
 void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *head,
                           const struct plm_plan *plan, const struct plm_profile *profile)
 {
@@ -220,6 +230,8 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
     text(buf, "model", head->model);
     text(buf, "build", head->build);
     boolean(buf, "dry", head->dry);
+    if (head->short_context > 0)
+        text(buf, "rope_factors", rope_factors(head, plan));
     open_object(buf, "device");
     text(buf, "id", head->device_id);
     text(buf, "name", head->device_name);
@@ -533,6 +545,10 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
                    slab_count(plan) == 1 ? "" : "s", plan->blocks * PLM_KV_BLOCK_TOKENS);
     plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
                    caps->max_context, caps->max_sequences, caps->batch_max_tokens);
+    if (head->short_context > 0)
+        plm_buf_printf(buf, "  the %s rope factors, which are for contexts %s %u tokens\n",
+                       rope_factors(head, plan), is_long(head, plan) ? "beyond" : "up to",
+                       head->short_context);
     if (chose_context(head, plan) || caps->max_blocks > 0)
         plm_buf_append_str(buf, "  ");
     plm_report_defaults(buf, head, plan);

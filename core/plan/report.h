@@ -34,7 +34,8 @@ struct plm_report_head {
     struct plm_report_weights weights[PLM_REPORT_WEIGHTS_MAX];
     uint32_t n_weights;
     uint32_t trained_context; // of the model, where no context was asked for; else 0
-    bool dry;                 // planned without the device: there are no phases and no evidence
+    uint32_t short_context; // longer contexts take the model's long rope factors; 0: it has one set
+    bool dry;               // planned without the device: there are no phases and no evidence
 };
 
 // profile may be NULL (a dry run: no evidence).

@@ -67,6 +67,7 @@ static float *run_tokens(struct runner *r, const struct ref_tokens *tokens, uint
     const uint32_t n_vocab = runner_facts(r)->n_vocab;
     float *out = malloc(sizeof(float) * n_vocab * (tokens->n - first));
     runner_reset(r);
+    runner_set_context(r, tokens->n); // as the references have it: each case at its own length
     for (uint32_t at = 0; out != NULL && at < tokens->n; at += chunk) {
         uint32_t n = tokens->n - at < chunk ? tokens->n - at : chunk;
         uint32_t end = at + n;

@@ -150,6 +150,11 @@ void runner_reset(struct runner *r)
     r->n_past = 0;
 }
 
+void runner_set_context(struct runner *r, uint32_t tokens)
+{
+    plm_model_set_context(r->model, tokens);
+}
+
 static int run(struct runner *r, const struct plm_forward *forward, float *logits)
 {
     struct plm_forward_out out = {0};

@@ -34,6 +34,8 @@ const struct plm_model_facts *runner_facts(const struct runner *runner);
 uint64_t runner_dispatches(const struct runner *runner);
 // Forgets the sequence.
 void runner_reset(struct runner *runner);
+// The next sequence is planned for so many tokens (plm_model_set_context).
+void runner_set_context(struct runner *runner, uint32_t tokens);
 // Appends n tokens in one step. Stores the logits of the last n_logits of them, row-major
 // [n_logits][n_vocab].
 int runner_step(struct runner *runner, const int32_t *tokens, uint32_t n, uint32_t n_logits,

@@ -209,7 +209,7 @@ END_TEST
 // Factors of the file, where it has some.
 static void read_factors(const struct loaded *l, float *ret)
 {
-    const struct plm_gguf_tensor *t = plm_gguf_tensor_find(l->gguf, "rope_freqs.weight");
+    const struct plm_gguf_tensor *t = l->model->ropes[0].tensor;
     struct plm_error err = {0};
     for (uint32_t i = 0; i < l->model->hp.ropes[0].dims / 2; i++)
         ret[i] = 1.0f;
@@ -261,6 +261,24 @@ START_TEST(increments_of_any_keys_are_in_range)
 }
 END_TEST
 
+// Four of yarn's kinds of pairs: those that turn often within the original context keep their
+// increments, the slow ones are divided, two are blended in thirds.
+START_TEST(yarn_scales_slow_pairs)
+{
+    const struct plm_rope_spec plain = {.dims = 12, .base = 100.0f, .freq_scale = 1.0f};
+    struct plm_rope_spec yarn = plain;
+    static const double scales[6] = {1, 1, 1 - 0.75 / 3, 1 - 0.75 * 2 / 3, 0.25, 0.25};
+    uint64_t before[6], after[6];
+    yarn.freq_scale = 0.25f;
+    yarn.keep = 1;
+    yarn.scale = 4;
+    ck_assert(plm_rope_increments(&plain, NULL, before));
+    ck_assert(plm_rope_increments(&yarn, NULL, after));
+    for (int i = 0; i < 6; i++)
+        ck_assert_double_eq_tol((double)after[i] / (double)before[i], scales[i], 1e-12);
+}
+END_TEST
+
 // ---- logits ----
 
 START_TEST(logits_are_the_same)
@@ -300,6 +318,7 @@ int main(void)
     tcase_add_test(tc, long_tensors_are_copied_in_pieces);
     tcase_add_loop_test(tc, increments_follow_the_file, 0, N_MODELS);
     tcase_add_test(tc, increments_of_any_keys_are_in_range);
+    tcase_add_test(tc, yarn_scales_slow_pairs);
     tcase_add_loop_test(tc, logits_are_the_same, 0, N_MODELS);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
