@@ -145,6 +145,7 @@ struct plm_arch {
 };
 
 extern const struct plm_arch plm_arch_llama;
+extern const struct plm_arch plm_arch_phi3;
 extern const struct plm_arch plm_arch_qwen2;
 
 // ---- kinds of blocks (blocks/*.c) ----

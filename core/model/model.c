@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 #include "core/model/arch.h"
 
-static const struct plm_arch *const archs[] = {&plm_arch_llama, &plm_arch_qwen2};
+static const struct plm_arch *const archs[] = {&plm_arch_llama, &plm_arch_phi3, &plm_arch_qwen2};
 
 static const struct plm_arch *find_arch(struct plm_slice name)
 {
