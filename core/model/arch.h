@@ -13,6 +13,7 @@ struct plm_hparams {
     uint32_t n_embd;
     uint32_t n_layer;
     float rms_eps;
+    float embd_scale;         // of the embeddings of tokens
     uint32_t head, head_bias; // enum plm_need; without a head the embedding is it
     uint32_t n_ropes;
     struct plm_rope_spec ropes[PLM_ROPES_MAX];
@@ -49,6 +50,7 @@ enum plm_buffer {
     PLM_BUF_ATTN,    // what attention returns
     PLM_BUF_ACT_Q8,  // input of the next product in 8 bits
     PLM_BUF_ACT_F32, // the same in float32
+    PLM_BUF_BRANCH,  // what a block adds, before the norm after it
     PLM_BUF_PARTIAL, // attention of splits, where the device prefers them
     PLM_BUF_SELECTED,
     PLM_BUF_LOGITS,
@@ -144,9 +146,11 @@ struct plm_arch {
     void (*layer)(const struct plm_hparams *hp, uint32_t il, struct plm_layer_spec *spec);
 };
 
-extern const struct plm_arch plm_arch_llama;
-extern const struct plm_arch plm_arch_phi3;
-extern const struct plm_arch plm_arch_qwen2;
+// All of them; the one list, besides that of files.
+#define PLM_ARCHS(X) X(llama) X(phi3) X(qwen2)
+#define X(name)      extern const struct plm_arch plm_arch_##name;
+PLM_ARCHS(X)
+#undef X
 
 // ---- kinds of blocks (blocks/*.c) ----
 
@@ -168,6 +172,9 @@ struct plm_block_kind {
 
 extern const struct plm_block_kind plm_block_attention;
 extern const struct plm_block_kind plm_block_gated;
+
+// Key attention.sliding_window: positions that a row sees, its own included; 0, or no key: all.
+int plm_attention_read_window(const struct plm_keys *keys, uint32_t *ret, struct plm_error *err);
 
 const struct plm_block_kind *plm_mixer_of(const struct plm_layer_spec *spec);
 const struct plm_block_kind *plm_feed_forward_of(const struct plm_layer_spec *spec);

@@ -93,9 +93,21 @@ void plm_pass_product(struct plm_pass *p, const struct plm_weight *w, const stru
 }
 
 void plm_pass_output(struct plm_pass *p, const struct plm_weight *w, const struct plm_weight *bias,
-                     uint64_t x)
+                     const struct plm_weight *norm, uint64_t x)
 {
-    plm_pass_product(p, w, bias, x, p->x, p->model->hp.n_embd, true);
+    const bool normed = plm_weight_there(norm);
+    const struct plm_rms_norm_args a = {.x = p->at[PLM_BUF_BRANCH],
+                                        .weight = norm->addr,
+                                        .dst_f32 = p->x,
+                                        .rows = p->rows,
+                                        .n = p->model->hp.n_embd,
+                                        .eps = p->model->hp.rms_eps,
+                                        .add = 1};
+    plm_pass_product(p, w, bias, x, normed ? a.x : p->x, p->model->hp.n_embd, !normed);
+    plm_pass_barrier(p);
+    if (!normed)
+        return;
+    PLM_LAUNCH(p, rms_norm, &a);
     plm_pass_barrier(p);
 }
 
@@ -168,7 +180,7 @@ static void embed(struct plm_pass *p)
                                            .rows = p->rows,
                                            .n_in = embedding->n_in,
                                            .n_out = embedding->n_out,
-                                           .scale = 1.0f};
+                                           .scale = m->hp.embd_scale};
     PLM_LAUNCH(p, get_rows, &rows);
     for (uint32_t i = 0; i < m->hp.n_ropes; i++) {
         const struct plm_rope_table_args rope = {.pos = p->at[PLM_BUF_POS],

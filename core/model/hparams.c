@@ -80,7 +80,8 @@ static const struct plm_int_key sizes[] = {
 
 int plm_hparams_read(const struct plm_keys *keys, struct plm_hparams *ret, struct plm_error *err)
 {
-    struct plm_hparams hp = {.head = PLM_OPTIONAL,
+    struct plm_hparams hp = {.embd_scale = 1.0f,
+                             .head = PLM_OPTIONAL,
                              .n_ropes = 1,
                              .layer = {.attn_norm_before = PLM_REQUIRED,
                                        .ff_norm_before = PLM_REQUIRED,

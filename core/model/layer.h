@@ -39,7 +39,6 @@ struct plm_rope_spec {
 
 enum plm_mixer { PLM_MIXER_ATTENTION };
 enum plm_feed_forward { PLM_FEED_FORWARD_GATED };
-enum plm_activation { PLM_ACTIVATION_SILU, PLM_ACTIVATION_GELU };
 
 // Every field has 4 bytes, so that equal specs have equal bytes. Needs are enum plm_need.
 struct plm_layer_spec {
@@ -62,7 +61,7 @@ struct plm_layer_spec {
     // feed-forward
     uint32_t feed_forward; // enum plm_feed_forward
     uint32_t n_ff;
-    uint32_t activation;                    // enum plm_activation
+    uint32_t activation;                    // enum plm_gate_fn
     uint32_t ff_bias;                       // need
     uint32_t ff_norm_before, ff_norm_after; // needs
     // both

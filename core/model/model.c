@@ -9,7 +9,11 @@
 #include "core/base/text.h"
 #include "core/model/arch.h"
 
-static const struct plm_arch *const archs[] = {&plm_arch_llama, &plm_arch_phi3, &plm_arch_qwen2};
+static const struct plm_arch *const archs[] = {
+#define X(name) &plm_arch_##name,
+    PLM_ARCHS(X)
+#undef X
+};
 
 static const struct plm_arch *find_arch(struct plm_slice name)
 {
@@ -115,7 +119,6 @@ static int check_built(const struct plm_arch *arch, const struct plm_layer_spec 
         const char *what;
     } unbuilt[] = {
 #define UNBUILT(name, what) {offsetof(struct plm_layer_spec, name), what}
-        UNBUILT(window, "sliding-window attention"),
         UNBUILT(kv_layer, "K and V of another layer"),
         UNBUILT(v_is_k, "V that is K"),
         UNBUILT(has_v_norm, "a norm of V"),
@@ -124,10 +127,7 @@ static int check_built(const struct plm_arch *arch, const struct plm_layer_spec 
         UNBUILT(sinks, "attention sinks"),
         UNBUILT(attn_soft_cap, "a soft cap of attention's scores"),
         UNBUILT(attn_norm_before, "attention without a norm before it"),
-        UNBUILT(attn_norm_after, "a norm after attention"),
-        UNBUILT(activation, "an activation other than SiLU"),
         UNBUILT(ff_norm_before, "a feed-forward without a norm before it"),
-        UNBUILT(ff_norm_after, "a norm after the feed-forward"),
         UNBUILT(residual_scale, "a scale of what a block adds"),
         UNBUILT(output_scale, "a scale of a layer's output"),
         UNBUILT(n_layer_embedding, "an embedding of each layer"),
@@ -139,9 +139,6 @@ static int check_built(const struct plm_arch *arch, const struct plm_layer_spec 
             return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: %s is not supported", arch->name,
                             unbuilt[i].what);
     }
-    if (spec->rope == PLM_ROPE_NONE)
-        return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: a layer without rope is not supported",
-                        arch->name);
     return PLM_OK;
 }
 
@@ -266,6 +263,7 @@ void plm_model_fill_cost(struct plm_model *model)
         [PLM_BUF_ATTN] = {.name = "attention"},
         [PLM_BUF_ACT_Q8] = {.name = "8-bit activations"},
         [PLM_BUF_ACT_F32] = {.name = "float activations"},
+        [PLM_BUF_BRANCH] = {.name = "output before its norm"},
         [PLM_BUF_PARTIAL] = {.name = "attention of splits"},
         [PLM_BUF_SELECTED] = {.name = "selected rows", .per_logits_row = 4ull * hp->n_embd},
         [PLM_BUF_LOGITS] = {.name = "logits", .per_logits_row = 4ull * hp->n_vocab},

@@ -69,8 +69,9 @@ void plm_pass_norm(struct plm_pass *p, const struct plm_weight *norm,
 // dst (+)= w * x, x in the format that w wants. bias may be absent.
 void plm_pass_product(struct plm_pass *p, const struct plm_weight *w, const struct plm_weight *bias,
                       uint64_t x, uint64_t dst, uint32_t ld_dst, bool add);
-// What ends a block: the product is added to the residual stream. A barrier follows.
+// What ends a block: the product, or where norm is there its norm, is added to the residual stream.
+// A barrier follows.
 void plm_pass_output(struct plm_pass *p, const struct plm_weight *w, const struct plm_weight *bias,
-                     uint64_t x);
+                     const struct plm_weight *norm, uint64_t x);
 
 #endif

@@ -7,7 +7,7 @@
 #include "core/base/checked.h"
 #include "core/model/pass.h"
 
-enum { NORM, Q, K, V, OUTPUT, Q_BIAS, K_BIAS, V_BIAS, OUTPUT_BIAS, N_WEIGHTS };
+enum { NORM, Q, K, V, OUTPUT, Q_BIAS, K_BIAS, V_BIAS, OUTPUT_BIAS, NORM_AFTER, N_WEIGHTS };
 
 #define MATRIX      .kind = PLM_WEIGHT_MATRIX, .weight_class = PLM_WEIGHT_ATTENTION
 #define VECTOR      .kind = PLM_WEIGHT_VECTOR, .weight_class = PLM_WEIGHT_VECTORS
@@ -30,6 +30,8 @@ static const struct plm_weight_decl weights[N_WEIGHTS] = {
     [V_BIAS] = {"blk.%u.attn_v.bias", .fused = "blk.%u.attn_qkv.bias", VECTOR, .n_in = PLM_DIM_KV,
                 NEED(qkv_bias)},
     [OUTPUT_BIAS] = {"blk.%u.attn_output.bias", VECTOR, .n_in = PLM_DIM_EMBD, NEED(output_bias)},
+    [NORM_AFTER] = {"blk.%u.post_attention_norm.weight", VECTOR, .n_in = PLM_DIM_EMBD,
+                    NEED(attn_norm_after)},
 };
 
 // ---- keys ----
@@ -87,6 +89,13 @@ static int read_keys(const struct plm_keys *keys, const struct plm_hparams *hp,
     return plm_keys_float(keys, "attention.scale", &ret->attn_scale, err);
 }
 
+int plm_attention_read_window(const struct plm_keys *keys, uint32_t *ret, struct plm_error *err)
+{
+    static const struct plm_int_key window = {"attention.sliding_window", 0, 0, INT32_MAX,
+                                              PLM_OPTIONAL};
+    return plm_keys_ints(keys, &window, 1, ret, err);
+}
+
 // ---- workspace ----
 
 static uint64_t q_elements(const struct plm_layer_spec *s)
@@ -102,6 +111,8 @@ static void buffers(const struct plm_model *model, const struct plm_layer_spec *
     const uint64_t partial = model->on.partials * 4ull * s->n_head * (s->head_dim + 2);
     plm_cost_grow(&ret[PLM_BUF_SCRATCH], 4 * qkv);
     plm_cost_grow(&ret[PLM_BUF_ATTN], 4 * q_elements(s));
+    if (s->attn_norm_after != PLM_ABSENT)
+        plm_cost_grow(&ret[PLM_BUF_BRANCH], 4ull * model->hp.n_embd);
     if (ret[PLM_BUF_PARTIAL].fixed < partial)
         ret[PLM_BUF_PARTIAL].fixed = partial;
 }
@@ -113,14 +124,16 @@ static uint32_t kv_type(const struct plm_pass *p, const struct plm_layer *layer)
     return p->model->facts.groups[layer->group].type;
 }
 
-static uint32_t rope_dims(const struct plm_pass *p, const struct plm_layer *layer)
+// The layer's rope: of a layer that rotates nothing no elements and no angles.
+static const struct plm_rope_spec *rope_of(const struct plm_pass *p, const struct plm_layer *layer)
 {
-    return p->model->hp.ropes[layer->spec.rope].dims;
+    static const struct plm_rope_spec none = {0};
+    return layer->spec.rope == PLM_ROPE_NONE ? &none : &p->model->hp.ropes[layer->spec.rope];
 }
 
-static uint32_t rope_mode(const struct plm_pass *p, const struct plm_layer *layer)
+static uint64_t angles_of(const struct plm_pass *p, const struct plm_layer *layer)
 {
-    return p->model->hp.ropes[layer->spec.rope].mode;
+    return layer->spec.rope == PLM_ROPE_NONE ? 0 : p->at[PLM_BUF_ROPE + layer->spec.rope];
 }
 
 // q, k and v side by side in the scratch, rotated; k and v also go to the cache.
@@ -138,7 +151,7 @@ static void project_apart(struct plm_pass *p, const struct plm_layer *layer)
     const struct plm_rope_kv_args a = {.q = q,
                                        .k = k,
                                        .v = v,
-                                       .table = p->at[PLM_BUF_ROPE + s->rope],
+                                       .table = angles_of(p, layer),
                                        .slots = p->at[PLM_BUF_SLOTS],
                                        .pos = p->at[PLM_BUF_POS],
                                        .layer_offset = layer->kv_offset,
@@ -147,8 +160,8 @@ static void project_apart(struct plm_pass *p, const struct plm_layer *layer)
                                        .heads = s->n_head,
                                        .kv_heads = s->n_kv_head,
                                        .head_dim = s->head_dim,
-                                       .dims = rope_dims(p, layer),
-                                       .mode = rope_mode(p, layer),
+                                       .dims = rope_of(p, layer)->dims,
+                                       .mode = rope_of(p, layer)->mode,
                                        .kv_type = kv_type(p, layer)};
     PLM_LAUNCH(p, rope_kv, &a);
 }
@@ -171,7 +184,7 @@ static void project_fused(struct plm_pass *p, const struct plm_layer *layer)
         const enum plm_act act = plm_pass_act(p, &w[i]);
         struct plm_qkv_args a = {.x = plm_pass_input(p, &w[i]),
                                  .q = p->at[PLM_BUF_SCRATCH],
-                                 .table = p->at[PLM_BUF_ROPE + s->rope],
+                                 .table = angles_of(p, layer),
                                  .slots = p->at[PLM_BUF_SLOTS],
                                  .pos = p->at[PLM_BUF_POS],
                                  .layer_offset = layer->kv_offset,
@@ -179,9 +192,9 @@ static void project_fused(struct plm_pass *p, const struct plm_layer *layer)
                                  .n_in = w[i].n_in,
                                  .ld_q = ld_q(p, s),
                                  .heads = PLM_PAIR(s->n_head, s->n_kv_head),
-                                 .head_dim = PLM_PAIR(s->head_dim, rope_dims(p, layer)),
+                                 .head_dim = PLM_PAIR(s->head_dim, rope_of(p, layer)->dims),
                                  .kinds = PLM_KINDS((uint32_t)type, (uint32_t)act,
-                                                    rope_mode(p, layer), kv_type(p, layer))};
+                                                    rope_of(p, layer)->mode, kv_type(p, layer))};
         uint64_t *const weight[] = {&a.weight_q, &a.weight_k, &a.weight_v};
         uint64_t *const bias_of[] = {&a.bias_q, &a.bias_k, &a.bias_v};
         for (int j = i; j < 3; j++) {
@@ -226,7 +239,8 @@ static void attend_unsplit(struct plm_pass *p, const struct plm_layer *layer, bo
                                          .kv_heads = s->n_kv_head,
                                          .head_dim = s->head_dim,
                                          .kv_type = kv_type(p, layer),
-                                         .scale = s->attn_scale};
+                                         .scale = s->attn_scale,
+                                         .window = s->window};
     PLM_LAUNCH_TUNED(p, ATTENTION, attention, &a);
     if (!q8)
         return;
@@ -254,7 +268,8 @@ static void attend_split(struct plm_pass *p, const struct plm_layer *layer, uint
                                                .head_dim = s->head_dim,
                                                .kv_type = kv_type(p, layer),
                                                .splits = splits,
-                                               .scale = s->attn_scale};
+                                               .scale = s->attn_scale,
+                                               .window = s->window};
     const struct plm_attention_merge_args m = {.partial = a.partial,
                                                .pos = a.pos,
                                                .dst_f32 = q8 ? 0 : p->at[PLM_BUF_ATTN],
@@ -262,7 +277,8 @@ static void attend_split(struct plm_pass *p, const struct plm_layer *layer, uint
                                                .rows = p->rows,
                                                .heads = s->n_head,
                                                .head_dim = s->head_dim,
-                                               .splits = splits};
+                                               .splits = splits,
+                                               .window = s->window};
     PLM_LAUNCH(p, attention_split, &a);
     plm_pass_barrier(p);
     PLM_LAUNCH(p, attention_merge, &m);
@@ -271,7 +287,8 @@ static void attend_split(struct plm_pass *p, const struct plm_layer *layer, uint
 static void append(struct plm_pass *p, const struct plm_layer *layer)
 {
     const struct plm_weight *w = layer->mixer;
-    const uint32_t splits = (uint32_t)plm_div_ceil(p->forward->shape.ctx, PLM_ATTN_SPLIT_TOKENS);
+    const uint32_t splits =
+        (uint32_t)PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, p->forward->shape.ctx, layer->spec.window);
     const bool q8 = plm_pass_act(p, &w[OUTPUT]) == PLM_ACT_Q8;
     project(p, layer);
     if (plm_pass_uses(p, PLM_OP_ATTENTION_SPLIT) && (uint64_t)p->rows * splits <= p->on.partials)
@@ -279,7 +296,8 @@ static void append(struct plm_pass *p, const struct plm_layer *layer)
     else
         attend_unsplit(p, layer, q8);
     plm_pass_barrier(p);
-    plm_pass_output(p, &w[OUTPUT], &w[OUTPUT_BIAS], p->at[q8 ? PLM_BUF_ACT_Q8 : PLM_BUF_ATTN]);
+    plm_pass_output(p, &w[OUTPUT], &w[OUTPUT_BIAS], &w[NORM_AFTER],
+                    p->at[q8 ? PLM_BUF_ACT_Q8 : PLM_BUF_ATTN]);
 }
 
 const struct plm_block_kind plm_block_attention = {.weights = weights,

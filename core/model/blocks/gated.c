@@ -3,7 +3,7 @@
 // prefers it, gate, up and activation are one dispatch.
 #include "core/model/pass.h"
 
-enum { NORM, GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS, N_WEIGHTS };
+enum { NORM, GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS, NORM_AFTER, N_WEIGHTS };
 
 #define MATRIX      .kind = PLM_WEIGHT_MATRIX, .weight_class = PLM_WEIGHT_FEED_FORWARD
 #define VECTOR      .kind = PLM_WEIGHT_VECTOR, .weight_class = PLM_WEIGHT_VECTORS
@@ -20,6 +20,8 @@ static const struct plm_weight_decl weights[N_WEIGHTS] = {
     [GATE_BIAS] = {"blk.%u.ffn_gate.bias", VECTOR, .n_in = PLM_DIM_FF, NEED(ff_bias)},
     [UP_BIAS] = {"blk.%u.ffn_up.bias", VECTOR, .n_in = PLM_DIM_FF, NEED(ff_bias)},
     [DOWN_BIAS] = {"blk.%u.ffn_down.bias", VECTOR, .n_in = PLM_DIM_EMBD, NEED(ff_bias)},
+    [NORM_AFTER] = {"blk.%u.post_ffw_norm.weight", VECTOR, .n_in = PLM_DIM_EMBD,
+                    NEED(ff_norm_after)},
 };
 
 static int read_keys(const struct plm_keys *keys, const struct plm_hparams *hp,
@@ -35,8 +37,9 @@ static int read_keys(const struct plm_keys *keys, const struct plm_hparams *hp,
 static void buffers(const struct plm_model *model, const struct plm_layer_spec *spec,
                     struct plm_cost_buffer *ret)
 {
-    (void)model;
     plm_cost_grow(&ret[PLM_BUF_SCRATCH], 2 * 4ull * spec->n_ff);
+    if (spec->ff_norm_after != PLM_ABSENT)
+        plm_cost_grow(&ret[PLM_BUF_BRANCH], 4ull * model->hp.n_embd);
 }
 
 // Gate and up side by side in the scratch, and their activation where the down product finds it,
@@ -53,7 +56,8 @@ static uint64_t activate_apart(struct plm_pass *p, const struct plm_layer *layer
                                         .dst_q8 = q8 ? dst : 0,
                                         .rows = p->rows,
                                         .n = n_ff,
-                                        .ld = 2 * n_ff};
+                                        .ld = 2 * n_ff,
+                                        .gate_fn = layer->spec.activation};
     plm_pass_product(p, &w[GATE], &w[GATE_BIAS], plm_pass_input(p, &w[GATE]), a.gate, a.ld, false);
     plm_pass_product(p, &w[UP], &w[UP_BIAS], plm_pass_input(p, &w[UP]), a.up, a.ld, false);
     plm_pass_barrier(p);
@@ -79,7 +83,8 @@ static uint64_t activate_fused(struct plm_pass *p, const struct plm_layer *layer
                                    .act = plm_pass_act(p, &w[GATE]),
                                    .rows = p->rows,
                                    .n_in = w[GATE].n_in,
-                                   .n_out = w[GATE].n_out};
+                                   .n_out = w[GATE].n_out,
+                                   .gate_fn = layer->spec.activation};
     PLM_LAUNCH(p, glu, &a);
     return dst;
 }
@@ -92,7 +97,7 @@ static void append(struct plm_pass *p, const struct plm_layer *layer)
     plm_pass_norm(p, &w[NORM], readers, 2);
     const uint64_t x = fused ? activate_fused(p, layer) : activate_apart(p, layer);
     plm_pass_barrier(p);
-    plm_pass_output(p, &w[DOWN], &w[DOWN_BIAS], x);
+    plm_pass_output(p, &w[DOWN], &w[DOWN_BIAS], &w[NORM_AFTER], x);
 }
 
 const struct plm_block_kind plm_block_gated = {.weights = weights,
