@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama: SmolLM2, Llama 1 to 3, Mistral without its window. Pre-RMSNorm, grouped-query attention,
-// rope on adjacent pairs, SwiGLU; optional biases; tied or untied head; optional rope_freqs.
+// llama: SmolLM2, Llama 1 to 3, Mistral, with its window where the file has the key. Pre-RMSNorm,
+// grouped-query attention, rope on adjacent pairs, SwiGLU; optional biases; tied or untied head;
+// optional rope_freqs.
 #include "core/model/arch.h"
 
 static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct plm_error *err)
@@ -11,9 +12,7 @@ static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct 
     hp->layer.output_bias = PLM_OPTIONAL;
     hp->layer.ff_bias = PLM_OPTIONAL;
     int r = plm_keys_refuse(keys, "expert_count", "a mixture of experts", err);
-    if (r == PLM_OK)
-        r = plm_keys_refuse(keys, "attention.sliding_window", "sliding-window attention", err);
-    return r;
+    return r == PLM_OK ? plm_attention_read_window(keys, &hp->layer.window, err) : r;
 }
 
 const struct plm_arch plm_arch_llama = {.name = "llama", .describe = describe};
