@@ -20,7 +20,9 @@ enum { N_Q = N_HEAD * HEAD_DIM, N_K = N_KV * HEAD_DIM };
 struct file {
     uint32_t n_layer;
     bool fused; // q, k and v in one tensor, their biases in one, gate and up in one
-    enum plm_type down[LAYERS_MAX]; // type of each layer's down product
+    enum plm_type down[LAYERS_MAX];      // type of each layer's down product
+    const char *arch;                    // NULL: llama
+    void (*more)(struct gguf_writer *w); // writes what a test is about
     struct gguf_writer w;
 };
 
@@ -104,17 +106,29 @@ static void put_feed_forward(struct file *f, uint32_t il)
         gguf_writer_tensor(&f->w, name, f->down[il], 2, down, NULL);
 }
 
+static void key_u32(struct file *f, const char *suffix, uint32_t value)
+{
+    char key[128];
+    snprintf(key, sizeof(key), "%s.%s", f->arch, suffix);
+    gguf_writer_u32(&f->w, key, value);
+}
+
 static void save(struct file *f)
 {
+    char key[128];
+    f->arch = f->arch != NULL ? f->arch : "llama";
     gguf_writer_init(&f->w);
-    gguf_writer_str(&f->w, "general.architecture", "llama");
-    gguf_writer_u32(&f->w, "llama.block_count", f->n_layer);
-    gguf_writer_u32(&f->w, "llama.context_length", 256);
-    gguf_writer_u32(&f->w, "llama.embedding_length", N_EMBD);
-    gguf_writer_u32(&f->w, "llama.feed_forward_length", N_FF);
-    gguf_writer_u32(&f->w, "llama.attention.head_count", N_HEAD);
-    gguf_writer_u32(&f->w, "llama.attention.head_count_kv", N_KV);
-    gguf_writer_f32(&f->w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_writer_str(&f->w, "general.architecture", f->arch);
+    key_u32(f, "block_count", f->n_layer);
+    key_u32(f, "context_length", 256);
+    key_u32(f, "embedding_length", N_EMBD);
+    key_u32(f, "feed_forward_length", N_FF);
+    key_u32(f, "attention.head_count", N_HEAD);
+    key_u32(f, "attention.head_count_kv", N_KV);
+    snprintf(key, sizeof(key), "%s.attention.layer_norm_rms_epsilon", f->arch);
+    gguf_writer_f32(&f->w, key, 1e-5f);
+    if (f->more != NULL)
+        f->more(&f->w);
     put_one(f, "token_embd.weight", 0, N_EMBD, N_VOCAB);
     put_one(f, "output_norm.weight", 0, 1, N_EMBD);
     for (uint32_t il = 0; il < f->n_layer; il++) {
@@ -251,6 +265,105 @@ START_TEST(the_longest_step_is_counted)
 }
 END_TEST
 
+// ---- keys ----
+
+static void negative_window(struct gguf_writer *w)
+{
+    gguf_writer_int(w, "llama.attention.sliding_window", PLM_GGUF_I32, (uint64_t)-1);
+}
+
+static void real_window(struct gguf_writer *w)
+{
+    gguf_writer_f32(w, "llama.attention.sliding_window", 24.5f);
+}
+
+static void unknown_scaling(struct gguf_writer *w)
+{
+    gguf_writer_str(w, "llama.rope.scaling.type", "spiral");
+}
+
+static void yarn_of_nothing(struct gguf_writer *w)
+{
+    gguf_writer_str(w, "llama.rope.scaling.type", "yarn");
+    gguf_writer_f32(w, "llama.rope.scaling.factor", 4.0f);
+}
+
+static void yarn_backwards(struct gguf_writer *w)
+{
+    yarn_of_nothing(w);
+    gguf_writer_u32(w, "llama.rope.scaling.original_context_length", 64);
+    gguf_writer_f32(w, "llama.rope.scaling.yarn_beta_fast", 1.0f);
+    gguf_writer_f32(w, "llama.rope.scaling.yarn_beta_slow", 32.0f);
+}
+
+static void factors(struct gguf_writer *w, const char *name, uint64_t n)
+{
+    const float ones[2 * HEAD_DIM] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    gguf_writer_tensor(w, name, PLM_TYPE_F32, 1, &n, ones);
+}
+
+static void long_factors_alone(struct gguf_writer *w)
+{
+    factors(w, "rope_factors_long.weight", HEAD_DIM / 2);
+}
+
+static void factors_without_length(struct gguf_writer *w)
+{
+    factors(w, "rope_factors_long.weight", HEAD_DIM / 2);
+    factors(w, "rope_factors_short.weight", HEAD_DIM / 2);
+}
+
+static void too_many_factors(struct gguf_writer *w)
+{
+    gguf_writer_u32(w, "phi3.rope.scaling.original_context_length", 64);
+    factors(w, "rope_factors_long.weight", HEAD_DIM / 2);
+    factors(w, "rope_factors_short.weight", HEAD_DIM / 2 + 1);
+}
+
+static void nobodys_tensor(struct gguf_writer *w)
+{
+    factors(w, "blk.0.attn_sinks.weight", N_HEAD);
+}
+
+static const struct {
+    const char *arch;
+    void (*more)(struct gguf_writer *w);
+    int status;
+    const char *says;
+} refused[] = {
+    {"llama", negative_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
+    {"llama", real_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
+    {"llama", unknown_scaling, PLM_ERR_UNSUPPORTED, "\"spiral\" is not supported"},
+    {"llama", yarn_of_nothing, PLM_ERR_FORMAT,
+     "key llama.rope.scaling.original_context_length is missing"},
+    {"llama", yarn_backwards, PLM_ERR_FORMAT, "32 to 1 turns has no meaning"},
+    {"phi3", long_factors_alone, PLM_ERR_FORMAT,
+     "tensor rope_factors_short.weight is missing beside rope_factors_long.weight"},
+    {"phi3", factors_without_length, PLM_ERR_FORMAT,
+     "key phi3.rope.scaling.original_context_length is missing"},
+    {"phi3", too_many_factors, PLM_ERR_FORMAT,
+     "tensor rope_factors_short.weight has the shape [9, 1, 1, 1], not [8, 1]"},
+    {"llama", nobodys_tensor, PLM_ERR_UNSUPPORTED,
+     "tensor blk.0.attn_sinks.weight is not part of the architecture llama"},
+    {"mamba", NULL, PLM_ERR_UNSUPPORTED, "architecture \"mamba\" is not supported (there are: "},
+};
+
+START_TEST(what_the_arithmetic_can_not_do_is_refused)
+{
+    struct file f = {.n_layer = 1,
+                     .fused = strcmp(refused[_i].arch, "phi3") == 0,
+                     .arch = refused[_i].arch,
+                     .more = refused[_i].more};
+    struct opened o;
+    struct plm_error err = {0};
+    save(&f);
+    ck_assert_int_eq(open_model(path, &o, &err), refused[_i].status);
+    ck_assert_msg(strstr(err.msg, refused[_i].says) != NULL, "%s", err.msg);
+    close_model(&o);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("model");
@@ -260,6 +373,8 @@ int main(void)
     tcase_add_test(tc, a_fused_tensor_of_another_length_is_refused);
     tcase_add_test(tc, a_layer_of_each_kind_is_marked);
     tcase_add_loop_test(tc, the_longest_step_is_counted, 0, 4);
+    tcase_add_loop_test(tc, what_the_arithmetic_can_not_do_is_refused, 0,
+                        sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
