@@ -94,6 +94,7 @@ int plm_hparams_read(const struct plm_keys *keys, struct plm_hparams *ret, struc
         (r = plm_feed_forward_of(&hp.layer)->read(keys, &hp, &hp.layer, err)) ||
         (r = plm_rope_read(keys, hp.layer.head_dim, &hp.ropes[0], err)))
         return r;
+    hp.layer.norm_eps = hp.rms_eps;
     if (hp.rms_eps == 0)
         return plm_fail(err, PLM_ERR_FORMAT, "key %s.attention.layer_norm_rms_epsilon is missing",
                         keys->arch);

@@ -55,6 +55,7 @@ struct plm_layer_spec {
     uint32_t qkv_bias, output_bias; // needs
     uint32_t head_norms;            // need of the RMS norms of each head of q and k
     uint32_t sinks;                 // need
+    float norm_eps;                 // of these norms
     float attn_scale;               // of q.k
     float attn_soft_cap;            // of scores; 0: none
     uint32_t attn_norm_before, attn_norm_after; // needs

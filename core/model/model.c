@@ -123,7 +123,6 @@ static int check_built(const struct plm_arch *arch, const struct plm_layer_spec 
         UNBUILT(v_is_k, "V that is K"),
         UNBUILT(has_v_norm, "a norm of V"),
         UNBUILT(output_gate, "a gate of attention's output"),
-        UNBUILT(head_norms, "a norm of the heads of q and k"),
         UNBUILT(sinks, "attention sinks"),
         UNBUILT(attn_soft_cap, "a soft cap of attention's scores"),
         UNBUILT(attn_norm_before, "attention without a norm before it"),

@@ -7,11 +7,28 @@
 #include "core/base/checked.h"
 #include "core/model/pass.h"
 
-enum { NORM, Q, K, V, OUTPUT, Q_BIAS, K_BIAS, V_BIAS, OUTPUT_BIAS, NORM_AFTER, N_WEIGHTS };
+enum {
+    NORM,
+    Q,
+    K,
+    V,
+    OUTPUT,
+    Q_BIAS,
+    K_BIAS,
+    V_BIAS,
+    OUTPUT_BIAS,
+    NORM_AFTER,
+    Q_NORM,
+    K_NORM,
+    HEAD_NORMS,
+    N_WEIGHTS
+};
 
 #define MATRIX      .kind = PLM_WEIGHT_MATRIX, .weight_class = PLM_WEIGHT_ATTENTION
 #define VECTOR      .kind = PLM_WEIGHT_VECTOR, .weight_class = PLM_WEIGHT_VECTORS
 #define NEED(field) .need = offsetof(struct plm_layer_spec, field)
+
+static bool fill_head_norms(const struct plm_layer *layer, void *ret);
 
 static const struct plm_weight_decl weights[N_WEIGHTS] = {
     [NORM] = {"blk.%u.attn_norm.weight", VECTOR, .n_in = PLM_DIM_EMBD, NEED(attn_norm_before)},
@@ -32,7 +49,21 @@ static const struct plm_weight_decl weights[N_WEIGHTS] = {
     [OUTPUT_BIAS] = {"blk.%u.attn_output.bias", VECTOR, .n_in = PLM_DIM_EMBD, NEED(output_bias)},
     [NORM_AFTER] = {"blk.%u.post_attention_norm.weight", VECTOR, .n_in = PLM_DIM_EMBD,
                     NEED(attn_norm_after)},
+    [Q_NORM] = {"blk.%u.attn_q_norm.weight", VECTOR, .n_in = PLM_DIM_HEAD, NEED(head_norms)},
+    [K_NORM] = {"blk.%u.attn_k_norm.weight", VECTOR, .n_in = PLM_DIM_HEAD, NEED(head_norms)},
+    [HEAD_NORMS] = {"the norms of heads", .kind = PLM_WEIGHT_RECORD,
+                    .weight_class = PLM_WEIGHT_VECTORS, NEED(head_norms),
+                    .record_bytes = sizeof(struct plm_head_norms), .record = fill_head_norms},
 };
+
+static bool fill_head_norms(const struct plm_layer *layer, void *ret)
+{
+    const struct plm_weight *q = &layer->mixer[Q_NORM], *k = &layer->mixer[K_NORM];
+    if (ret != NULL)
+        *(struct plm_head_norms *)ret = (struct plm_head_norms){
+            .norm_q = q->addr, .norm_k = k->addr, .eps = layer->spec.norm_eps};
+    return plm_weight_there(q) || plm_weight_there(k);
+}
 
 // ---- keys ----
 
@@ -154,6 +185,7 @@ static void project_apart(struct plm_pass *p, const struct plm_layer *layer)
                                        .table = angles_of(p, layer),
                                        .slots = p->at[PLM_BUF_SLOTS],
                                        .pos = p->at[PLM_BUF_POS],
+                                       .norms = layer->mixer[HEAD_NORMS].addr,
                                        .layer_offset = layer->kv_offset,
                                        .rows = p->rows,
                                        .ld = ld,
@@ -187,6 +219,7 @@ static void project_fused(struct plm_pass *p, const struct plm_layer *layer)
                                  .table = angles_of(p, layer),
                                  .slots = p->at[PLM_BUF_SLOTS],
                                  .pos = p->at[PLM_BUF_POS],
+                                 .norms = layer->mixer[HEAD_NORMS].addr,
                                  .layer_offset = layer->kv_offset,
                                  .rows = p->rows,
                                  .n_in = w[i].n_in,
@@ -287,8 +320,8 @@ static void attend_split(struct plm_pass *p, const struct plm_layer *layer, uint
 static void append(struct plm_pass *p, const struct plm_layer *layer)
 {
     const struct plm_weight *w = layer->mixer;
-    const uint32_t splits =
-        (uint32_t)PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, p->forward->shape.ctx, layer->spec.window);
+    const uint32_t splits = (uint32_t)PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, p->forward->shape.ctx,
+                                                       layer->spec.window);
     const bool q8 = plm_pass_act(p, &w[OUTPUT]) == PLM_ACT_Q8;
     project(p, layer);
     if (plm_pass_uses(p, PLM_OP_ATTENTION_SPLIT) && (uint64_t)p->rows * splits <= p->on.partials)
