@@ -15,6 +15,7 @@ struct plm_hparams {
     float rms_eps;
     float embd_scale;         // of the embeddings of tokens
     uint32_t head, head_bias; // enum plm_need; without a head the embedding is it
+    uint32_t full_every;      // one layer of so many has no window; 0: all are alike
     uint32_t n_ropes;
     struct plm_rope_spec ropes[PLM_ROPES_MAX];
     struct plm_layer_spec layer; // of all layers, but for what an architecture changes in each
@@ -147,7 +148,7 @@ struct plm_arch {
 };
 
 // All of them; the one list, besides that of files.
-#define PLM_ARCHS(X) X(llama) X(phi3) X(qwen2) X(qwen3)
+#define PLM_ARCHS(X) X(gemma3) X(llama) X(phi3) X(qwen2) X(qwen3)
 #define X(name)      extern const struct plm_arch plm_arch_##name;
 PLM_ARCHS(X)
 #undef X
