@@ -324,8 +324,10 @@ static plim_engine *start(const char *model)
 }
 
 static const char *const real_models[] = {
-    TEST_MODELS "/llama-rope3-q8_0.gguf", TEST_MODELS "/llama-k256-q4_k_m.gguf",
-    TEST_MODELS "/llama-tied-bf16.gguf", TEST_MODELS "/qwen2-untied-q4_1.gguf"};
+    TEST_MODELS "/llama-rope3-q8_0.gguf",   TEST_MODELS "/llama-k256-q4_k_m.gguf",
+    TEST_MODELS "/llama-tied-bf16.gguf",    TEST_MODELS "/qwen2-untied-q4_1.gguf",
+    TEST_MODELS "/mistral-window-f32.gguf", TEST_MODELS "/phi3-longrope-q8_0.gguf",
+    TEST_MODELS "/qwen3-tied-q8_0.gguf",    TEST_MODELS "/gemma3-q8_0.gguf"};
 
 START_TEST(a_real_decode_step_appends_what_is_explained)
 {

@@ -54,8 +54,10 @@ static void compare(const char *name, bool strict)
     ck_assert_int_eq(runner_close(fused), 0);
 }
 
-static const char *const models[] = {"llama-rope3-q8_0", "llama-k256-q4_k_m", "llama-tied-bf16",
-                                     "qwen2-tied-q8_0", "qwen2-untied-q4_1"};
+static const char *const models[] = {
+    "llama-rope3-q8_0",   "llama-k256-q4_k_m", "llama-tied-bf16",
+    "qwen2-tied-q8_0",    "qwen2-untied-q4_1", "mistral-window-f32",
+    "phi3-longrope-q8_0", "qwen3-tied-q8_0",   "gemma3-q8_0"};
 
 START_TEST(fused_steps_have_the_bits_of_plain_ones)
 {
@@ -72,12 +74,21 @@ END_TEST
 // Embedding, angles, gather, norm, head and argmax beside the layers.
 #define FRAME 6
 
+// Two norms more where they also stand after the blocks; angles of each rope.
 START_TEST(a_layer_of_one_type_is_eight_dispatches)
 {
-    struct runner *r = open_model("llama-rope3-q8_0", runner_fused_cpu(PLM_GPU_PREFERS), false);
+    static const struct {
+        const char *name;
+        uint32_t layer, ropes;
+    } layers[] = {{"llama-rope3-q8_0", 8, 1},
+                  {"phi3-longrope-q8_0", 8, 1},
+                  {"qwen3-tied-q8_0", 8, 1},
+                  {"gemma3-q8_0", 10, 2}};
+    struct runner *r = open_model(layers[_i].name, runner_fused_cpu(PLM_GPU_PREFERS), false);
     float *logits = malloc(sizeof(float) * runner_facts(r)->n_vocab);
     step(r, 0, 1, logits);
-    ck_assert_uint_eq(runner_dispatches(r), 8 * runner_facts(r)->n_layer + FRAME);
+    ck_assert_uint_eq(runner_dispatches(r),
+                      layers[_i].layer * runner_facts(r)->n_layer + FRAME + layers[_i].ropes - 1);
     free(logits);
     ck_assert_int_eq(runner_close(r), 0);
 }
@@ -91,7 +102,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, fused_steps_have_the_bits_of_plain_ones, 0, n);
     tcase_add_loop_test(tcase, so_they_have_with_float_activations, 0, n);
-    tcase_add_test(tcase, a_layer_of_one_type_is_eight_dispatches);
+    tcase_add_loop_test(tcase, a_layer_of_one_type_is_eight_dispatches, 0, 4);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

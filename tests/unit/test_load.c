@@ -110,6 +110,16 @@ static uint64_t bytes_of(const struct loaded *l, const struct plm_weight *w)
     return lay.bytes;
 }
 
+// A record holds addresses, which are each device's own.
+static void check_record(const struct loaded *l, const struct plm_weight *w)
+{
+    char loaded[256], filled[256] = {0};
+    ck_assert_uint_le(w->n_in, sizeof(loaded));
+    ck_assert_int_eq(plm_device_copy_out(l->device, loaded, w->addr, w->n_in), PLM_OK);
+    ck_assert(w->decl->record(w->layer, filled));
+    ck_assert_int_eq(memcmp(loaded, filled, w->n_in), 0);
+}
+
 static void compare(const struct loaded *a, const struct loaded *b)
 {
     static struct compared c;
@@ -119,6 +129,11 @@ static void compare(const struct loaded *a, const struct loaded *b)
     ck_assert_uint_gt(c.n[0], 0);
     ck_assert_uint_eq(c.n[0], c.n[1]);
     for (size_t i = 0; i < c.n[0]; i++) {
+        if (c.weights[0][i]->decl->kind == PLM_WEIGHT_RECORD) {
+            for (int side = 0; side < 2; side++)
+                check_record(c.on[side], c.weights[side][i]);
+            continue;
+        }
         const uint64_t n = bytes_of(a, c.weights[0][i]);
         ck_assert_uint_eq(n, bytes_of(b, c.weights[1][i]));
         char *bytes = malloc(2 * n);
