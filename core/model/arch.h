@@ -14,6 +14,7 @@ struct plm_hparams {
     uint32_t n_layer;
     float rms_eps;
     float embd_scale;         // of the embeddings of tokens
+    float logit_soft_cap;     // 0: none
     uint32_t head, head_bias; // enum plm_need; without a head the embedding is it
     uint32_t full_every;      // one layer of so many has no window; 0: all are alike
     uint32_t n_ropes;

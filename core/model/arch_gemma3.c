@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemma3: norms before and after both blocks and of each head of q and k; GELU; embeddings times
 // the root of their length; five layers with a window for one without, each kind with a rope of its
-// own, of which the scaling is that of layers without a window.
+// own, of which the scaling is that of layers without a window; perhaps a soft cap of the logits.
 #include <math.h>
 
 #include "core/model/arch.h"
@@ -41,9 +41,9 @@ static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct 
     int r;
     if ((r = plm_keys_float(keys, "rope.freq_base_swa", &hp->ropes[WINDOWED].base, err)) ||
         (r = plm_keys_float(keys, "attention.scale", &s->attn_scale, err)) ||
-        (r = read_window(keys, hp, err)))
+        (r = plm_keys_float(keys, "final_logit_softcapping", &hp->logit_soft_cap, err)))
         return r;
-    return plm_keys_refuse(keys, "final_logit_softcapping", "a soft cap of logits", err);
+    return read_window(keys, hp, err);
 }
 
 static void layer(const struct plm_hparams *hp, uint32_t il, struct plm_layer_spec *spec)

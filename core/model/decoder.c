@@ -251,6 +251,12 @@ static void head(struct plm_pass *p)
     plm_pass_norm(p, &m->outer[PLM_OUTER_NORM], &w, 1);
     plm_pass_product(p, w, &m->outer[PLM_OUTER_HEAD_BIAS], plm_pass_input(p, w), best.x,
                      m->hp.n_vocab, false);
+    if (m->hp.logit_soft_cap > 0) {
+        const struct plm_soft_cap_args cap = {
+            .x = best.x, .rows = best.rows, .n = best.n, .cap = m->hp.logit_soft_cap};
+        plm_pass_barrier(p);
+        PLM_LAUNCH(p, soft_cap, &cap);
+    }
     if (!has_argmax(&p->on))
         return;
     plm_pass_barrier(p);
