@@ -272,11 +272,11 @@ void plm_model_fill_cost(struct plm_model *model)
         [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
         [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
         [PLM_BUF_SEQ] = {.name = "sequences", .per_row = 4},
-        [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8},
+        [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8ull * model->facts.n_groups},
         [PLM_BUF_LOGITS_ROWS] = {.name = "logits rows", .per_logits_row = 4},
         [PLM_BUF_SAMPLING] = {.name = "sampling",
                               .per_logits_row = samples ? sizeof(struct plm_sample_row) : 0},
-        [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8},
+        [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8ull * model->facts.n_groups},
     };
     for (uint32_t i = 0; i < PLM_ROPES_MAX; i++)
         buffers[PLM_BUF_ROPE + i] = (struct plm_cost_buffer){

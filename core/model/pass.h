@@ -56,6 +56,18 @@ static inline enum plm_act plm_pass_act(const struct plm_pass *p, const struct p
     return p->model->opts.float_activations ? PLM_ACT_F32 : plm_act_of(w->tensor->type);
 }
 
+// The blocks of a group that a step's rows go to, and the block tables of its sequences: those of
+// the groups lie behind each other.
+static inline uint64_t plm_pass_slots(const struct plm_pass *p, uint32_t group)
+{
+    return p->at[PLM_BUF_SLOTS] + 8ull * p->forward->shape.rows * group;
+}
+
+static inline uint64_t plm_pass_tables(const struct plm_pass *p, uint32_t group)
+{
+    return p->at[PLM_BUF_TABLES] + 8ull * p->forward->shape.seqs * p->forward->table_stride * group;
+}
+
 // Where norms and activations leave what a product with w reads.
 static inline uint64_t plm_pass_input(const struct plm_pass *p, const struct plm_weight *w)
 {
