@@ -196,8 +196,14 @@ static void reads_are(struct plm_reads got, uint64_t weights, uint64_t kv, uint6
 // 64 inputs in 8 bits are two records of 44 bytes in a row of 128.
 START_TEST(products_read_weights_and_rows)
 {
-    struct plm_matmul_args a = {
-        .weight = 1, .type = PLM_TYPE_Q8_0, .act = PLM_ACT_Q8, .rows = 3, .n_in = 64, .n_out = 10};
+    struct plm_matmul_args a = {.weight = 1,
+                                .x = 1,
+                                .dst = 1,
+                                .type = PLM_TYPE_Q8_0,
+                                .act = PLM_ACT_Q8,
+                                .rows = 3,
+                                .n_in = 64,
+                                .n_out = 10};
     reads_are(reads_of(PLM_OP_MATMUL, &a, 1), 160, 0, 3 * 128);
     a.bias = 1;
     a.add = 1;
@@ -208,6 +214,7 @@ START_TEST(products_read_weights_and_rows)
                      PLM_ERR_UNSUPPORTED);
     const struct plm_glu_args glu = {.weight_gate = 1,
                                      .weight_up = 2,
+                                     .x = 1,
                                      .type = PLM_TYPE_Q8_0,
                                      .act = PLM_ACT_F32,
                                      .rows = 1,
@@ -224,6 +231,11 @@ START_TEST(a_part_of_qkv_reads_its_own)
                              .weight_k = 2,
                              .weight_v = 3,
                              .bias_v = 4,
+                             .x = 1,
+                             .q = 1,
+                             .table = 1,
+                             .slots = 1,
+                             .pos = 1,
                              .rows = 1,
                              .n_in = 64,
                              .heads = PLM_PAIR(2u, 1u),
@@ -242,12 +254,29 @@ END_TEST
 // 257 tokens: 17 blocks of 2 * 2 * 16 * 8 * 2 bytes, 2 splits.
 START_TEST(attention_reads_whole_blocks)
 {
-    const struct plm_attention_args whole = {
-        .rows = 1, .heads = 4, .kv_heads = 2, .head_dim = 8, .kv_type = PLM_TYPE_F16};
-    const struct plm_attention_split_args split = {
-        .rows = 1, .heads = 4, .kv_heads = 2, .head_dim = 8, .kv_type = PLM_TYPE_F16, .splits = 9};
+    const struct plm_attention_args whole = {.q = 1,
+                                             .dst = 1,
+                                             .pos = 1,
+                                             .seq = 1,
+                                             .tables = 1,
+                                             .rows = 1,
+                                             .heads = 4,
+                                             .kv_heads = 2,
+                                             .head_dim = 8,
+                                             .kv_type = PLM_TYPE_F16};
+    const struct plm_attention_split_args split = {.q = 1,
+                                                   .partial = 1,
+                                                   .pos = 1,
+                                                   .seq = 1,
+                                                   .tables = 1,
+                                                   .rows = 1,
+                                                   .heads = 4,
+                                                   .kv_heads = 2,
+                                                   .head_dim = 8,
+                                                   .kv_type = PLM_TYPE_F16,
+                                                   .splits = 9};
     const struct plm_attention_merge_args merge = {
-        .rows = 1, .heads = 4, .head_dim = 8, .splits = 9};
+        .partial = 1, .pos = 1, .dst_f32 = 1, .rows = 1, .heads = 4, .head_dim = 8, .splits = 2};
     reads_are(reads_of(PLM_OP_ATTENTION, &whole, 257), 0, 17 * 1024, 128 + 8 + 17 * 8);
     reads_are(reads_of(PLM_OP_ATTENTION_SPLIT, &split, 257), 0, 17 * 1024, 128 + 8 + 17 * 8);
     reads_are(reads_of(PLM_OP_ATTENTION_MERGE, &merge, 257), 0, 0, 4 * 2 * 10 * 4 + 4);

@@ -19,9 +19,9 @@
 #define MIB (1ll << 20)
 
 // Workers, each with buffers of before and after a chunk is re-laid, and what they are charged
-// beside.
+// beside; the arena's list of ranges while it is moved into a larger one.
 #define STAGING_BYTES                                                                              \
-    (PLM_CHUNK_WORKERS * 2 * ((int64_t)PLM_CHUNK_BYTES + PLM_HOST_HEAD_BYTES) + 4096)
+    (PLM_CHUNK_WORKERS * 2 * ((int64_t)PLM_CHUNK_BYTES + PLM_HOST_HEAD_BYTES) + 16384)
 
 static const char *const models[] = {
     "llama-k256-q4_k_m", "llama-rope3-q8_0",   "llama-tied-bf16",    "llama-tied-q4_0",
