@@ -29,7 +29,7 @@ RULES = [
     ("core/plan/", PLAN_KV),
     ("core/kv/", PLAN_KV),
     ("core/template/", BASE + ["core/template/"]),
-    ("core/model/", PLAN_KV + ["core/template/", "core/model/"]),
+    ("core/model/", PLAN_KV + ["kernels/spans.def", "core/template/", "core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/", "kernels/sampling.h"]),
     ("core/", ["core/", "kernels/"]),
     # What backends share, the backends, and the list of them.
@@ -38,7 +38,7 @@ RULES = [
     ("backends/shared/", CONTRACT + ["backends/shared/"]),
     ("backends/cpu/", CONTRACT + SHARED + ["backends/cpu/", "kernels/sampling.h"]),
     ("backends/sim/", CONTRACT + SHARED + ["backends/sim/"]),
-    ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/"]),
+    ("backends/vulkan/", CONTRACT + SHARED + ["backends/vulkan/", "kernels/spans.def"]),
     ("backends/gpudrv/", CONTRACT + SHARED + ["backends/gpudrv/", "kernels/kernels.def"]),
     ("backends/cuda/", CONTRACT + SHARED + ["backends/gpudrv/", "backends/cuda/"]),
     ("backends/hip/", CONTRACT + SHARED + ["backends/gpudrv/", "backends/hip/"]),
