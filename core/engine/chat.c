@@ -95,13 +95,19 @@ static int check_message(struct json_object *message, size_t i, plim_error *err)
             json_object_is_type(part, json_type_object) ? member(part, "type") : NULL;
         if (!json_object_is_type(type, json_type_string))
             return bad(err, param, "an object with a type");
-        if (strcmp(word_of(type), "text") != 0)
+        const char *word = word_of(type);
+        if (strcmp(word, "text") != 0 && strcmp(word, "refusal") != 0)
             return plm_error_set(err, PLIM_ERR_UNSUPPORTED, param,
                                  "%s is of type \"%.32s\"; this model takes text only", param,
                                  json_object_get_string(type));
-        if (!json_object_is_type(member(part, "text"), json_type_string))
+        // The text of a part has the name of its type.
+        if (!json_object_is_type(member(part, word), json_type_string))
             return bad(err, param, "a part with a string text");
     }
+    snprintf(param, sizeof(param), "messages[%zu].refusal", i);
+    if (member(message, "refusal") != NULL &&
+        !json_object_is_type(member(message, "refusal"), json_type_string))
+        return bad(err, param, "a string");
     return check_calls(message, i, err);
 }
 

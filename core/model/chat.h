@@ -92,10 +92,11 @@ void plm_chat_opts_init(struct plm_chat_opts *opts);
 // calls at all, has bytes in the prompt, or the result is PLM_ERR_INVALID and says what is left
 // out. Not held against a template: white space, names, ids, and of an assistant's earlier messages
 // what it reads as reasoning. Spellings that mean the same (a text and a list of it alone; content
-// that is null, "", [] or absent; no tool calls as null or []; arguments "", null, absent and {})
-// give one prompt. Else errors are those of plm_template_render, of the first attempt when none
-// works, and PLM_ERR_INVALID when the last message can not be continued. Thread-safe as long as no
-// other thread uses the same json objects (json-c counts references without locks).
+// that is null, "", [] or absent; a refusal and a content that says the same; no tool calls as null
+// or []; arguments "", null, absent and {}) give one prompt. Else errors are those of
+// plm_template_render, of the first attempt when none works, and PLM_ERR_INVALID when the last
+// message can not be continued. Thread-safe as long as no other thread uses the same json objects
+// (json-c counts references without locks).
 int plm_chat_render(const struct plm_template *tmpl, const struct plm_chat_opts *opts,
                     struct plm_render *ret, struct plm_error *err);
 

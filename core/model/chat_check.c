@@ -117,6 +117,8 @@ int plm_chat_refuse(const struct plm_chat_attempt *a, struct plm_error *err)
         snprintf(param, sizeof(param), "messages[%u].tool_calls[%u]", item->at, item->part);
     else if (item->what == PLM_CHAT_TOOL_DEF)
         snprintf(param, sizeof(param), "tools[%u]", item->at);
+    else if (item->part == PLM_CHAT_REFUSAL)
+        snprintf(param, sizeof(param), "messages[%u].refusal", item->at);
     else if (item->part == PLM_CHAT_WHOLE)
         snprintf(param, sizeof(param), "messages[%u].content", item->at);
     else

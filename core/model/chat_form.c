@@ -272,6 +272,35 @@ static bool form_content(struct plm_trun *r, struct plm_chat_attempt *a, struct 
     return plm_tlist_val(parts, PLM_T_LIST, content);
 }
 
+// A refusal is a text of the assistant under another name: a part of it becomes a text part, and
+// the message's own stands for a content that is not there. Beside a content it stays what it is,
+// and is missed where the template does not read it.
+static bool form_refusals(struct plm_trun *r, struct plm_chat_attempt *a, struct plm_tval *message,
+                          struct plm_chat_item item)
+{
+    struct plm_tval *content = member(message, "content");
+    struct plm_tval *refusal = member(message, "refusal");
+    const size_t n = content != NULL && content->kind == PLM_T_LIST ? content->list->n : 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct plm_tval *part = &content->list->v[i];
+        const struct plm_tval *type = member(part, "type"), *text = member(part, "refusal");
+        if (!is_text(type) || !plm_tstr_is(type->str, "refusal") || !is_text(text))
+            continue;
+        const struct plm_tval value = *text; // what is put in may move it
+        if (!put_text(r, part->dict, "type", "text") || !plm_tpl_put(r, part->dict, "text", value))
+            return false;
+    }
+    if (!is_text(refusal) || is_blank(refusal->str))
+        return plm_tpl_step(r, n);
+    item.part = PLM_CHAT_REFUSAL;
+    if (content != NULL && plm_tval_truth(content))
+        return number_text(r, a, refusal, item);
+    const struct plm_tval value = *refusal;
+    drop(message, "refusal");
+    drop(message, "content"); // so that it stands at the same place, whatever there was
+    return plm_tpl_put(r, message->dict, "content", value);
+}
+
 // ---- tool calls ----
 
 static bool as_json(struct plm_trun *r, struct plm_tval *v)
@@ -428,7 +457,7 @@ static bool form_message(struct plm_trun *r, struct plm_chat_attempt *a, uint32_
                                  .role = role,
                                  .may_vanish =
                                      has_calls && a->form.drops_call_text && at < a->last_user};
-    if (!form_content(r, a, &message, open, item))
+    if (!form_refusals(r, a, &message, item) || !form_content(r, a, &message, open, item))
         return false;
     const bool has_both = has_calls && a->n_items > before;
     if (has_both)

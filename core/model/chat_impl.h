@@ -13,14 +13,16 @@ enum plm_chat_what {
     PLM_CHAT_ARGUMENTS, // of a call
 };
 
-#define PLM_CHAT_WHOLE UINT32_MAX // in place of a part: the content is one string
+// In place of a part.
+#define PLM_CHAT_WHOLE   UINT32_MAX       // the content is one string
+#define PLM_CHAT_REFUSAL (UINT32_MAX - 1) // it is the message's member "refusal"
 
 // Something that the request brought, and that its prompt is looked through for. Item i has the
 // origin PLM_BY_TEXT + i.
 struct plm_chat_item {
     enum plm_chat_what what;
     uint32_t at;   // number of the message, or of the tool
-    uint32_t part; // number of the part, PLM_CHAT_WHOLE, or number of the call
+    uint32_t part; // number of the part (or one of the above), or of the call
     enum plm_chat_role role;
     bool may_vanish; // what a template may drop: see drops_call_text
     bool seen;

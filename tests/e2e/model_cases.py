@@ -312,6 +312,9 @@ BAD_MESSAGES = [
     [{"role": "user", "content": [{"type": "text", "text": 5}]}],
     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}],
     [{"role": "user", "content": [{"type": "sound"}]}],
+    [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "refusal": 5}],
+    [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "refusal", "text": "no"}]}],
+    [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "but", "refusal": "no"}],
 ]
 
 
@@ -325,6 +328,9 @@ def wrong_messages_are_400_and_named():
                 check((a["error"]["param"] or "").startswith("messages"), f"{messages}: {a}")
         good = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
         same(server.post("/v1/chat/completions", {"messages": good, "max_tokens": 2})[0], 200)
+        refused = {"role": "assistant", "content": None, "refusal": "I would rather not."}
+        status, a = server.post("/apply-template", {"messages": [{"role": "user", "content": "hi"}, refused]})
+        check(status == 200 and "I would rather not." in a["prompt"], f"{status} {a}")
 
 
 @case

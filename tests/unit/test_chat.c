@@ -348,6 +348,39 @@ START_TEST(reasoning_may_go_and_nothing_else_of_a_reply)
 }
 END_TEST
 
+#define REPLY(members)                                                                             \
+    "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", " members "}]"
+
+START_TEST(a_refusal_is_what_the_assistant_said)
+{
+    static const char *const same[] = {
+        REPLY("\"content\": null, \"refusal\": \"no\""),
+        REPLY("\"refusal\": \"no\""),
+        REPLY("\"content\": \"\", \"refusal\": \"no\""),
+        REPLY("\"content\": [], \"refusal\": \"no\""),
+        REPLY("\"content\": [{\"type\": \"refusal\", \"refusal\": \"no\"}]"),
+        REPLY("\"content\": \"no\", \"refusal\": null"),
+        REPLY("\"content\": \"no\", \"refusal\": \" \""),
+    };
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        ck_assert_str_eq(probed(SAYS, same[i], NULL), "<user>q<assistant>no");
+    ck_assert_str_eq(
+        probed(TURN "{{ m.content if m.role != 'assistant' }}{% endfor %}", same[0], NULL),
+        "! messages[1].content");
+    // Beside a content it counts for itself.
+    static const char both[] = REPLY("\"content\": \"but\", \"refusal\": \"no\"");
+    ck_assert_str_eq(probed(SAYS, both, NULL), "! messages[1].refusal");
+    ck_assert_str_eq(probed(TURN "{{ m.content }}{{ m.refusal }}{% endfor %}", both, NULL),
+                     "<user>q<assistant>butno");
+    // Parts of both kinds are one list of texts.
+    ck_assert_str_eq(probed(SAYS,
+                            REPLY("\"content\": [{\"type\": \"text\", \"text\": \"but\"}, "
+                                  "{\"type\": \"refusal\", \"refusal\": \"no\"}]"),
+                            NULL),
+                     "<user>q<assistant>but\nno");
+}
+END_TEST
+
 START_TEST(text_beside_calls_gets_a_message_of_its_own_where_needed)
 {
     static const char source[] =
@@ -526,6 +559,7 @@ int main(void)
     tcase_add_test(tc, tools_are_in_the_prompt_or_refused);
     tcase_add_test(tc, a_developer_is_the_system_where_none_is_known);
     tcase_add_test(tc, reasoning_may_go_and_nothing_else_of_a_reply);
+    tcase_add_test(tc, a_refusal_is_what_the_assistant_said);
     tcase_add_test(tc, text_beside_calls_gets_a_message_of_its_own_where_needed);
     tcase_add_test(tc, arguments_that_are_none_are_kept_or_named);
     tcase_add_test(tc, spans_of_texts_that_meet_are_one);
