@@ -543,6 +543,10 @@ typedef struct plim_request_opts {
      * plim_request_take_reserved(). */
     uint64_t host_answer_bytes;
     uint64_t host_token_bytes;
+    /* Only the last so many tokens of the prompt are read; 0, the default: all. Of a text, what the
+     * tokenizer puts before it (BOS) stays, and counts. */
+    uint32_t truncate_prompt;
+    uint32_t reserved3;
 } plim_request_opts;
 
 #define PLIM_N_MAX            128

@@ -235,6 +235,19 @@ static int check_length(const struct plm_core *core, uint64_t text_bytes, uint64
                          (unsigned long long)least);
 }
 
+// Leaves the last tokens that the caller wants of a prompt, and BOS where the tokenizer put it.
+static void truncate_prompt(const struct plm_core *core, const plim_request_opts *o,
+                            struct plm_tokens *tokens)
+{
+    const size_t most = o->truncate_prompt;
+    if (most == 0 || tokens->n <= most)
+        return;
+    const size_t kept = o->prompt != NULL && plm_tokenizer_adds_bos(core->tokenizer) ? 1 : 0;
+    memmove(tokens->ids + kept, tokens->ids + tokens->n - (most - kept),
+            (most - kept) * sizeof(*tokens->ids));
+    tokens->n = most;
+}
+
 // Text that a user wrote never becomes a control token; the template brings BOS itself.
 static int encode_chat(const struct plm_core *core, const plim_request_opts *o,
                        struct plm_tokens *ret, uint64_t *ret_least, plim_error *err)
@@ -244,7 +257,8 @@ static int encode_chat(const struct plm_core *core, const plim_request_opts *o,
     int r = plm_text_render(core, o->chat_json, o->chat_json_len, &render, err);
     if (r != PLIM_OK)
         return r;
-    r = check_length(core, render.text.len, ret_least, err);
+    if (o->truncate_prompt == 0)
+        r = check_length(core, render.text.len, ret_least, err);
     if (r != PLIM_OK) {
         plm_render_finish(&render);
         return r;
@@ -256,26 +270,39 @@ static int encode_chat(const struct plm_core *core, const plim_request_opts *o,
     return r == PLM_OK ? PLIM_OK : plm_error_out(err, r, &why);
 }
 
-int plm_text_prompt(const struct plm_core *core, const plim_request_opts *o, struct plm_tokens *ret,
+static int take_ids(const struct plm_core *core, const plim_request_opts *o, struct plm_tokens *ret,
                     uint64_t *ret_least, plim_error *err)
 {
-    if (o->chat_json != NULL)
-        return encode_chat(core, o, ret, ret_least, err);
-    if (o->prompt != NULL) {
-        int r = check_length(core, o->prompt_len, ret_least, err);
-        return r != PLIM_OK
-                   ? r
-                   : encode(core, (struct plm_slice){o->prompt, o->prompt_len},
-                            encode_flags(true, o->prompt_parse_special != 0), "prompt", ret, err);
-    }
     int r = check_ids(core, o->tokens, o->n_tokens, "prompt", err);
     if (r != PLIM_OK)
         return r;
-    if (o->n_tokens >= core->profile.plan.in.caps.max_context) {
-        *ret_least = o->n_tokens; // not copied: it is the exact number
+    const size_t n = o->truncate_prompt > 0 && o->n_tokens > o->truncate_prompt ? o->truncate_prompt
+                                                                                : o->n_tokens;
+    if (n >= core->profile.plan.in.caps.max_context) {
+        *ret_least = n; // not copied: it is the exact number
         return PLIM_ERR_CONTEXT;
     }
-    if (plm_tokens_append(ret, o->tokens, o->n_tokens) != PLM_OK)
+    if (plm_tokens_append(ret, o->tokens + (o->n_tokens - n), n) != PLM_OK)
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, "prompt", "no host memory for the prompt");
     return PLIM_OK;
+}
+
+int plm_text_prompt(const struct plm_core *core, const plim_request_opts *o, struct plm_tokens *ret,
+                    uint64_t *ret_least, plim_error *err)
+{
+    int r = PLIM_OK;
+    if (o->tokens != NULL)
+        return take_ids(core, o, ret, ret_least, err);
+    if (o->chat_json != NULL) {
+        r = encode_chat(core, o, ret, ret_least, err);
+    } else {
+        if (o->truncate_prompt == 0)
+            r = check_length(core, o->prompt_len, ret_least, err);
+        if (r == PLIM_OK)
+            r = encode(core, (struct plm_slice){o->prompt, o->prompt_len},
+                       encode_flags(true, o->prompt_parse_special != 0), "prompt", ret, err);
+    }
+    if (r == PLIM_OK)
+        truncate_prompt(core, o, ret);
+    return r;
 }

@@ -130,11 +130,14 @@ def constraints_in_every_form_are_refused():
             ({"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
              "stream_options.continuous_usage_stats"),
             ({"typical_p": 0.99}, "typical_p"), ({"mirostat": 1}, "mirostat"), ({"n_probs": 1}, "n_probs"),
+            ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"), ({"truncate_prompt_tokens": "2"}, "truncate_prompt_tokens"),
             ({"best_of": 1.5}, "best_of"), ({"n": 2, "best_of": 3}, "best_of"),
         ]:
             for path, base in ("/v1/chat/completions", BASE["CHAT"]), ("/v1/completions", BASE["TEXT"]):
                 status, answer = server.post(path, {**base, **fields})
                 check(status == 400 and answer["error"]["param"] == param, f"{path} {fields}: {status} {answer}")
+        status, answer = server.post("/v1/completions", {**BASE["TEXT"], "echo": True, "truncate_prompt_tokens": 2})
+        same((status, answer["error"]["param"]), (400, "echo"))
         for logprobs in "true", [], 2:
             same(server.chat("hi", logprobs=logprobs)[0], 400)
         for logprobs in True, "2", -1:

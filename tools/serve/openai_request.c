@@ -101,15 +101,17 @@ static bool parse_counts(const struct plm_openai_parse_state *p)
 {
     plim_request_opts *o = &p->ret->opts;
     int64_t n = 1, max_tokens = p->rules->default_max_tokens, min_tokens = 0;
-    int64_t top_k = o->top_k;
+    int64_t top_k = o->top_k, truncate = 0;
     // OpenAI's newer name is the last and counts before the others.
     if (!get_int(p, "n", 1, PLIM_N_MAX, &n) || !get_most(p, "max_new_tokens", &max_tokens) ||
         !get_most(p, "n_predict", &max_tokens) || !get_most(p, "max_tokens", &max_tokens) ||
         !get_most(p, "max_completion_tokens", &max_tokens) ||
         !get_int(p, "min_new_tokens", 0, INT32_MAX, &min_tokens) ||
         !get_int(p, "min_tokens", 0, INT32_MAX, &min_tokens) ||
-        !get_int(p, "top_k", -1, INT32_MAX, &top_k))
+        !get_int(p, "top_k", -1, INT32_MAX, &top_k) ||
+        !get_int(p, "truncate_prompt_tokens", 1, INT32_MAX, &truncate))
         return false;
+    o->truncate_prompt = (uint32_t)truncate;
     o->n = (uint32_t)n;
     o->max_tokens = (uint32_t)max_tokens;
     o->min_tokens = (uint32_t)min_tokens;
@@ -475,9 +477,10 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
     if (parse_all(&p)) {
         if (!ret->echo)
             return true;
-        if (ret->opts.logprobs == 0)
+        if (ret->opts.logprobs == 0 && ret->opts.truncate_prompt == 0)
             return true;
-        plm_api_error_invalid(error, "echo", "echo together with logprobs is not supported");
+        plm_api_error_invalid(error, "echo", "echo together with %s is not supported",
+                              ret->opts.logprobs != 0 ? "logprobs" : "truncate_prompt_tokens");
     }
     plm_openai_finish(ret);
     return false;
