@@ -13,13 +13,13 @@ static void unlink_request(struct plim_engine *engine, struct plim_request *requ
     request->prev = request->next = NULL;
 }
 
-// Off the list of cancels and out of the door's sums.
+// Off the list of cancels and out of the sums of admission.
 static void account_end(struct plim_engine *engine, struct plim_request *request)
 {
     pthread_mutex_lock(&engine->lock);
     engine->active--;
     if (!request->began)
-        plm_door_leave_queue(engine, request);
+        plm_admission_leave_queue(engine, request);
     if (request->cancel == PLM_CANCEL_ASKED) {
         struct plim_request **at = &engine->cancels;
         while (*at != NULL && *at != request) // it may have been taken out already
@@ -80,7 +80,7 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
     }
     unlink_request(engine, request);
     record_end(engine, request);
-    // What the door sees is true before the caller learns that the request is over.
+    // What admission sees is true before the caller learns that the request is over.
     account_end(engine, request);
     plm_step_publish(engine);
     request->next = engine->ended;

@@ -3,7 +3,7 @@
 // plm_step(); a thread only drives it. Who may touch what:
 //  - plm_core and the scheduler belong to the thread that steps (before READY: the one that
 //    creates).
-//  - engine.lock guards what others need: the inbox, the numbers that the door judges by, metrics
+//  - engine.lock guards what others need: the inbox, the numbers that admission decides by, metrics
 //    and refusals. It is held for moments, never over a forward.
 //  - each request has a lock of its own for its events; engine.ready_lock guards the ready list.
 //    Neither is ever held while another lock is taken; nor is the ring's, which may be taken under
@@ -84,7 +84,7 @@ struct plim_request {
     uint32_t n_prompt;
     int64_t reserved_bytes; // charged for the caller; what it took is its own. The reader's
     struct plm_admit_request admit;
-    uint64_t expected_tokens; // of its output, when it was judged
+    uint64_t expected_tokens; // of its output, when it was admitted
     uint64_t ring_id;         // of its record
     int64_t submit_ns;
 
@@ -130,28 +130,28 @@ void plm_request_unref(struct plim_request *request);
 // What a request takes of the host budget.
 void plm_request_host_limits(struct plm_admit_limits *limits);
 
-// ---- the door (door.c) ----
+// ---- admission (admission.c) ----
 
-// Judges, and reserves a place in the queue where the answer is yes; else the refusal is counted,
-// remembered and described (err may be NULL).
-int plm_door_judge(struct plim_engine *engine, const struct plm_admit_request *request,
-                   struct plm_admit_result *result, plim_error *err);
+// Checks a request, and reserves a place in the queue where the answer is yes; else the refusal is
+// counted, remembered and described (err may be NULL).
+int plm_admission_check(struct plim_engine *engine, const struct plm_admit_request *request,
+                        struct plm_admit_result *result, plim_error *err);
 // Gives a reserved place back.
-void plm_door_unreserve(struct plim_engine *engine, const struct plm_admit_request *request,
-                        const struct plm_admit_result *result);
+void plm_admission_unreserve(struct plim_engine *engine, const struct plm_admit_request *request,
+                             const struct plm_admit_result *result);
 // A request no longer waits. Under engine->lock.
-void plm_door_leave_queue(struct plim_engine *engine, const struct plim_request *request);
-// Counts a refusal for host memory that was found before or after the door.
-void plm_door_refused_host(struct plim_engine *engine, int status, const plim_error *err);
+void plm_admission_leave_queue(struct plim_engine *engine, const struct plim_request *request);
+// Counts a refusal for host memory that was found before or after admission.
+void plm_admission_refused_host(struct plim_engine *engine, int status, const plim_error *err);
 // Refusals of requests that are in already, from the stepping thread: one that waited too long, and
 // one whose step the gate refuses.
-void plm_door_overdue(struct plim_engine *engine, const struct plim_request *request,
-                      plim_error *err);
-void plm_door_refused_step(struct plim_engine *engine, const struct plim_request *request,
-                           const struct plm_gate_result *gate, plim_error *err);
+void plm_admission_overdue(struct plim_engine *engine, const struct plim_request *request,
+                           plim_error *err);
+void plm_admission_refused_step(struct plim_engine *engine, const struct plim_request *request,
+                                const struct plm_gate_result *gate, plim_error *err);
 // Between steps: after a streak of refusals, reclaims what their term can use and asks for a fresh
 // reading of the device.
-void plm_door_relook(struct plim_engine *engine);
+void plm_admission_recheck(struct plim_engine *engine);
 
 // ---- engine ----
 
@@ -282,7 +282,7 @@ struct plim_engine {
 
     pthread_mutex_t lock;
     pthread_cond_t wake; // for the thread: the inbox is not empty, a reading came, or stop
-    bool has_reading;    // that the thread has not judged yet
+    bool has_reading;    // that the thread has not seen yet
     pthread_cond_t idle; // for drain: no request is left; for sleep and wake: the state changed
     struct plm_sleep sleep;
     struct plim_request *inbox_head, *inbox_tail;
@@ -300,7 +300,7 @@ struct plim_engine {
     uint64_t n_refusals;
     uint64_t streak; // refusals for now since the last admission
     enum plm_admit_term streak_term;
-    bool streak_asks; // for plm_door_relook()
+    bool streak_asks; // for plm_admission_recheck()
     struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
     _Atomic uint32_t handles;     // requests that their callers have not freed

@@ -33,7 +33,7 @@ static void give_up(struct plim_engine *engine, int status, const char *why)
     plm_logf(&engine->core->log, PLM_LOG_ERROR, "the engine ends: %s", why);
     r->gone = true;
     pthread_mutex_lock(&engine->lock);
-    engine->draining = true; // the door says CLOSED
+    engine->draining = true; // admission answers CLOSED
     pthread_mutex_unlock(&engine->lock);
     while (engine->requests != NULL)
         plm_step_fail(engine, engine->requests, status, why);

@@ -60,7 +60,7 @@ void plm_step_publish(struct plim_engine *engine)
         forecast(engine, sched.running);
     pthread_mutex_lock(&engine->lock);
     // Sequences that wait although their request began (followers, preempted ones) are beside those
-    // that the door counts.
+    // that admission counts.
     m->waiting = engine->waiting + sched.paused + sched.followers;
     engine->published = *m;
     engine->state.blocks_total = pool.total;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request at the door: validate, render, tokenize, ask door.c and queue it, all on the caller's
-// thread.
+// A request on its way in: validate, render, tokenize, ask admission.c and queue it, all on the
+// caller's thread.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -221,7 +221,7 @@ static size_t held_bytes(uint32_t longest_stop)
     return longest_stop + HELD_TEXT_BYTES;
 }
 
-// The same for the door, which judges before the output is known.
+// The same for admission, which decides before the output is known.
 static void host_needs(const plim_request_opts *o, uint32_t n_eog, struct plm_admit_request *ret)
 {
     uint64_t bytes = sizeof(struct plim_request) + o->n_stop * sizeof(struct plm_slice) +
@@ -424,7 +424,7 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
     return request;
 }
 
-// ---- judging ----
+// ---- admission ----
 
 void plm_request_host_limits(struct plm_admit_limits *limits)
 {
@@ -466,7 +466,7 @@ static void enqueue(plim_engine *engine, struct plim_request *request)
 static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t least,
                        plim_error *err) // not NULL
 {
-    // What is offered in its place will be held as tokens while it is judged.
+    // What is offered in its place will be held as tokens while it is checked.
     const int64_t offered = 2 * (int64_t)sizeof(int32_t) * engine->limits.max_context;
     struct plm_admit_request ask = {.prompt_tokens =
                                         least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
@@ -475,7 +475,7 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
     host_needs(o, engine->core->n_eog, &ask);
     ask.host_bytes += offered;
     struct plm_admit_result result;
-    int r = plm_door_judge(engine, &ask, &result, err);
+    int r = plm_admission_check(engine, &ask, &result, err);
     record(engine, &ask, o->seed, r);
     if (r == PLIM_ERR_CONTEXT && o->tokens == NULL)
         snprintf(err->message, sizeof(err->message),
@@ -498,14 +498,14 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
                                                                      : INT64_MAX / 4)};
     host_needs(o, engine->core->n_eog, &ask);
     struct plm_admit_result result;
-    int r = plm_door_judge(engine, &ask, &result, err);
+    int r = plm_admission_check(engine, &ask, &result, err);
     if (r != PLIM_OK) {
         record(engine, &ask, o->seed, r);
         return r;
     }
     struct plim_request *request = build(engine, o, prompt, result.max_tokens);
     if (request == NULL) {
-        plm_door_unreserve(engine, &ask, &result);
+        plm_admission_unreserve(engine, &ask, &result);
         return plm_error_set(err, PLIM_ERR_NOMEM_HOST, NULL,
                              "no host memory is left for a request");
     }
@@ -535,7 +535,7 @@ static int submit(plim_engine *engine, const plim_request_opts *o, plim_request 
     const bool host = r == PLIM_ERR_NOMEM_HOST;
     r = plm_error_host(engine, r, &meter, o->host_charged_bytes, err);
     if (host)
-        plm_door_refused_host(engine, r, err);
+        plm_admission_refused_host(engine, r, err);
     if (PLM_PLANT(KEEP) && r != PLIM_OK)
         return r;
     plm_tokens_finish(&prompt);

@@ -50,7 +50,7 @@ static void time_out(struct plim_engine *engine, int64_t now_ns)
         if (now_ns - request->submit_ns < limit_ns)
             return;
         plim_error error;
-        plm_door_overdue(engine, request, &error);
+        plm_admission_overdue(engine, request, &error);
         plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
     }
 }
@@ -72,7 +72,7 @@ static void admitted(void *ctx, struct plm_seq *seq)
     }
     plm_histogram_add(&engine->counts.queue, plm_seconds(request->submit_ns, request->admitted_ns));
     pthread_mutex_lock(&engine->lock);
-    plm_door_leave_queue(engine, request);
+    plm_admission_leave_queue(engine, request);
     pthread_mutex_unlock(&engine->lock);
     request->unheard = !plm_events_admitted(request);
     plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_ADMIT,
@@ -102,7 +102,7 @@ static void refuse_step(struct plim_engine *engine, const struct plm_gate_result
     struct plm_seq *seq = plm_sched_youngest(engine->sched);
     struct plim_request *request = ((struct plm_choice *)seq)->request;
     plim_error error;
-    plm_door_refused_step(engine, request, gate, &error);
+    plm_admission_refused_step(engine, request, gate, &error);
     plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
 }
 
@@ -501,7 +501,7 @@ bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
     plm_ring_step(engine->ring, engine->n_marks, now_ns);
-    plm_door_relook(engine);
+    plm_admission_recheck(engine);
     if (has_inflight(engine) && must_drain(engine, now_ns))
         plm_step_drain(engine);
     const bool asleep = plm_sleep_step(engine);

@@ -45,7 +45,7 @@ struct plm_prefix_root plm_prefix_root(const struct plm_prefix *prefix,
 uint32_t plm_prefix_take(struct plm_prefix *prefix, struct plm_prefix_root root,
                          const int32_t *tokens, uint32_t n_tokens, uint32_t *ret_blocks,
                          uint32_t cap);
-// The same without taking references: for the door. *ret_used (may be NULL): how many of them are
+// The same without taking references: for admission. *ret_used (may be NULL): how many of them are
 // in use by others now and so cost nothing.
 uint32_t plm_prefix_peek(const struct plm_prefix *prefix, struct plm_prefix_root root,
                          const int32_t *tokens, uint32_t n_tokens, uint32_t *ret_used);

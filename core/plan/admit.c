@@ -132,7 +132,7 @@ static uint64_t open_output(const struct plm_admit_limits *limits,
 }
 
 // Whether the request fits at all, on an idle engine. Fills max_tokens and the blocks.
-static bool judge_never(const struct plm_admit_limits *limits,
+static bool check_never(const struct plm_admit_limits *limits,
                         const struct plm_admit_request *request, struct plm_admit_result *ret)
 {
     uint64_t prompt = request->prompt_tokens, out = request->max_tokens;
@@ -172,7 +172,7 @@ static bool judge_never(const struct plm_admit_limits *limits,
 
 // Whether it fits into what the device and the host budget hold now. Waiting in the queue would not
 // help: it has a place there only if it can finish once its turn comes.
-static bool judge_now(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+static bool check_now(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                       const struct plm_admit_request *request, struct plm_admit_result *ret)
 {
     if (state->asleep) {
@@ -205,7 +205,7 @@ static enum plm_admit_term in_the_way(const struct plm_admit_limits *limits,
     return PLM_ADMIT_NONE;
 }
 
-static void judge_queue(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+static void check_queue(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                         const struct plm_admit_request *request, enum plm_admit_term blocker,
                         struct plm_admit_result *ret)
 {
@@ -259,7 +259,7 @@ static bool waits_too_long(const struct plm_admit_limits *limits,
 }
 
 // Waiting in vain helps nobody: what would not start in time is refused before it waits.
-static void judge_wait(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+static void check_wait(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                        struct plm_admit_result *ret)
 {
     const double wait_s = forecast_s(state), most_s = limits->queue_max_ms / 1000.0;
@@ -272,23 +272,23 @@ static void judge_wait(const struct plm_admit_limits *limits, const struct plm_a
     ret->retry_after_s = plm_admit_retry_after((uint64_t)fmin(wait_s - most_s, 1e9), 1);
 }
 
-// The door without its offer.
-static void judge(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
-                  const struct plm_admit_request *request, struct plm_admit_result *ret)
+// The check without its offer.
+static void decide(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                   const struct plm_admit_request *request, struct plm_admit_result *ret)
 {
     *ret = (struct plm_admit_result){.verdict = PLM_ADMIT};
-    if (!judge_never(limits, request, ret))
+    if (!check_never(limits, request, ret))
         return;
     ret->expected_tokens =
         request->n * plm_admit_expected(ret->max_tokens, request->ignores_end, state->mean_output);
     uint64_t needs = blocks_now(state, request->prompt_tokens, request->n);
     ret->blocks_now = narrow(needs);
-    if (!judge_now(limits, state, request, ret))
+    if (!check_now(limits, state, request, ret))
         return;
     enum plm_admit_term blocker = in_the_way(limits, state, request, needs);
     if (state->queued > 0 || blocker != PLM_ADMIT_NONE) // nobody overtakes those who wait
-        judge_queue(limits, state, request, blocker, ret);
-    judge_wait(limits, state, ret);
+        check_queue(limits, state, request, blocker, ret);
+    check_wait(limits, state, ret);
 }
 
 // ---- the counter-offer ----
@@ -364,7 +364,7 @@ static void fit_host(const struct plm_admit_limits *limits, const struct plm_adm
     o->max_tokens = narrow(out);
 }
 
-// Whether the door itself would let these numbers in.
+// Whether the check itself admits these numbers.
 static bool holds(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
                   const struct plm_admit_request *request, const struct plm_admit_offer *o)
 {
@@ -377,7 +377,7 @@ static bool holds(const struct plm_admit_limits *limits, const struct plm_admit_
     r.n = o->n;
     if (r.prompt_tokens < request->prompt_tokens)
         r.hit_used = 0; // its last hits may be cut off with it
-    judge(limits, state, &r, &check);
+    decide(limits, state, &r, &check);
     return check.verdict == PLM_ADMIT || check.verdict == PLM_WAIT;
 }
 
@@ -417,10 +417,10 @@ int32_t plm_admit_retry_after(uint64_t tokens, double tokens_per_s)
     return seconds < 1 ? 1 : seconds > RETRY_AFTER_MAX ? RETRY_AFTER_MAX : (int32_t)seconds;
 }
 
-void plm_admit_door(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
-                    const struct plm_admit_request *request, struct plm_admit_result *ret)
+void plm_admit_check(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                     const struct plm_admit_request *request, struct plm_admit_result *ret)
 {
-    judge(limits, state, request, ret);
+    decide(limits, state, request, ret);
     if (ret->verdict != PLM_REFUSE_NEVER && ret->verdict != PLM_REFUSE_NOW)
         return;
     if (ret->verdict == PLM_REFUSE_NOW && ret->retry_after_s == 0)
@@ -438,7 +438,7 @@ void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_a
     alone.queue_max = 0;  // it would have to start, not to wait again,
     alone.host_limit = 0; // and its host bytes are its own already
     first.queued = 0;
-    judge(&alone, &first, request, ret);
+    decide(&alone, &first, request, ret);
     // Those that were preempted go first.
     if (ret->verdict == PLM_ADMIT)
         refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_SEQUENCES, state->sequences + INT64_C(1),

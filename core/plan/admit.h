@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission: the door judges a request before any header is sent; the gate judges a step before it
+// Admission: a request is checked before any header is sent; the gate checks a step before it
 // runs, and the audit compares afterwards. Pure functions of numbers, O(1), no driver call, no
 // memory. Whoever calls reclaims first.
 #ifndef PLM_PLAN_ADMIT_H
@@ -111,8 +111,8 @@ struct plm_admit_result {
 
 // Blocks of n choices of a prompt and an output, the full blocks of the prompt shared.
 uint64_t plm_admit_blocks(uint64_t prompt_tokens, uint64_t max_tokens, uint64_t n);
-void plm_admit_door(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
-                    const struct plm_admit_request *request, struct plm_admit_result *ret);
+void plm_admit_check(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
+                     const struct plm_admit_request *request, struct plm_admit_result *ret);
 // A queued request whose time is over (state: without it): why it can not start now, as a refusal
 // with its offer.
 void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_admit_state *state,
@@ -120,7 +120,7 @@ void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_a
 // Blocks that stay free when a sequence starts beside `running` others: one for each of them and
 // one for itself, so that nobody is thrown out at once. A sequence that was preempted before asks
 // for twice as many each time: it comes back when it can stay, at the latest when it runs alone. So
-// it is preempted once per doubling of the pool at most. The door and the scheduler both judge by
+// it is preempted once per doubling of the pool at most. Admission and the scheduler both go by
 // it.
 uint64_t plm_admit_spare(uint32_t running, uint32_t preemptions);
 // Tokens that a choice is expected to generate where it may generate so many: all of them, or,

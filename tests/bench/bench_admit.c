@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a decision of admission costs: the door as a function and within an engine (its lock and its
+// What a decision of admission costs: as a function and within an engine (its lock and its
 // readings), the gate before a forward and the audit after it, in nanoseconds each. No decision may
 // take host memory or call the driver: counters of both are compared around all of them.
 //
@@ -106,16 +106,16 @@ static struct plm_gate_step gate_step;
 static struct plm_gate_result gate_result;
 static struct plm_cost_table table;
 
-static void door(void)
+static void admit(void)
 {
-    plm_admit_door(&limits, &state, &request, &result);
+    plm_admit_check(&limits, &state, &request, &result);
 }
 
-static void engine_door(void)
+static void admission(void)
 {
     struct plm_admit_result r;
-    if (plm_door_judge(engine, &request, &r, NULL) == PLIM_OK)
-        plm_door_unreserve(engine, &request, &r);
+    if (plm_admission_check(engine, &request, &r, NULL) == PLIM_OK)
+        plm_admission_unreserve(engine, &request, &r);
 }
 
 static void check(void)
@@ -200,22 +200,22 @@ static void expect(bool ok, const char *what)
     exit(EXIT_FAILURE);
 }
 
-static void measure_doors(void)
+static void measure_admission(void)
 {
     ask(1000, 200, 0, 1000);
-    measure("door", "admit", door);
+    measure("admission", "admit", admit);
     expect(result.verdict == PLM_ADMIT, "admit");
-    measure("engine door", "admit", engine_door);
+    measure("engine admission", "admit", admission);
     ask(1000, 200, 3, 1000);
-    measure("door", "wait", door);
+    measure("admission", "wait", admit);
     expect(result.verdict == PLM_WAIT, "wait");
     ask(1000, 200, 256, 1000);
-    measure("door", "now, no offer", door);
+    measure("admission", "now, no offer", admit);
     expect(result.verdict == PLM_REFUSE_NOW, "now");
     ask(8000, 2000, 0, 1000);
-    measure("door", "never, with an offer", door);
+    measure("admission", "never, with an offer", admit);
     expect(result.verdict == PLM_REFUSE_NEVER && result.offer.prompt_tokens > 0, "never");
-    measure("engine door", "never, with an offer", engine_door);
+    measure("engine admission", "never, with an offer", admission);
 }
 
 static void measure_gate(void)
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
     const double max = argc == 3 && strcmp(argv[1], "--max") == 0 ? atof(argv[2]) : 0;
     create();
     printf("%-12s %-22s %10s %14s %14s\n", "", "", "ns", "allocations", "driver calls");
-    measure_doors();
+    measure_admission();
     measure_gate();
     plim_engine_free(engine);
     if (!clean)

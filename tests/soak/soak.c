@@ -220,15 +220,15 @@ static void judge_counts(struct table *t, const struct row *last)
           ended);
     check(t, engine == ended, "the engine counts %" PRIu64 " ends, its clients %" PRIu64, engine,
           ended);
-    const uint64_t doors =
+    const uint64_t counted =
         m->rejected_context + m->rejected_never + m->rejected_now + m->rejected_queue;
     // One that waited too long in the queue is refused as well, heard or not: its client may have
     // left it.
     const uint64_t unheard = m->finished_error - y->ended[PLIM_FINISH_ERROR];
     const uint64_t seen = refused - y->refused[-PLIM_ERR_INVALID] - y->refused[-PLIM_ERR_FORMAT] +
                           y->failed[-PLIM_ERR_NOMEM_NOW] + unheard;
-    check(t, doors == seen, "the engine counts %" PRIu64 " refusals, its clients %" PRIu64, doors,
-          seen);
+    check(t, counted == seen, "the engine counts %" PRIu64 " refusals, its clients %" PRIu64,
+          counted, seen);
     check(t, y->wrong == 0, "%" PRIu64 " results that no request of its kind may get%s%s", y->wrong,
           y->wrong > 0 ? "; the first: " : "", y->first_wrong);
     check(t, y->probes > 0, "%" PRIu64 " repeats of %d requests gave the same tokens", y->probes,

@@ -32,11 +32,11 @@ static struct plm_admit_request ask_of(uint32_t prompt, uint32_t output, uint32_
         .prompt_tokens = prompt, .max_tokens = output, .n = n, .hit_used = hit, .host_bytes = host};
 }
 
-static struct plm_admit_result door(const struct plm_admit_limits *l,
-                                    const struct plm_admit_state *s, struct plm_admit_request r)
+static struct plm_admit_result check(const struct plm_admit_limits *l,
+                                     const struct plm_admit_state *s, struct plm_admit_request r)
 {
     struct plm_admit_result ret;
-    plm_admit_door(l, s, &r, &ret);
+    plm_admit_check(l, s, &r, &ret);
     return ret;
 }
 
@@ -56,25 +56,25 @@ START_TEST(an_idle_engine_admits)
 {
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
-    struct plm_admit_result r = door(&l, &s, ask_of(100, 50, 1, 0, 1000));
+    struct plm_admit_result r = check(&l, &s, ask_of(100, 50, 1, 0, 1000));
     ck_assert_int_eq(r.verdict, PLM_ADMIT);
     ck_assert_uint_eq(r.max_tokens, 50);
     ck_assert_uint_eq(r.blocks_now, 7); // alone it needs nothing beside the prompt
     ck_assert_uint_eq(r.blocks_full, 10);
     // An open end goes to the context, or to where memory ends.
-    r = door(&l, &s, ask_of(100, 0, 1, 0, 0));
+    r = check(&l, &s, ask_of(100, 0, 1, 0, 0));
     ck_assert_uint_eq(r.max_tokens, 4096 - 100);
     l.blocks_total = 20;
     s = idle(&l);
-    r = door(&l, &s, ask_of(100, 0, 2, 0, 0));
+    r = check(&l, &s, ask_of(100, 0, 2, 0, 0));
     ck_assert_int_eq(r.verdict, PLM_ADMIT);
     ck_assert_uint_eq(r.max_tokens, (6 + 7) * 16 - 100);
     ck_assert_uint_le(r.blocks_full, 20);
     // A request that ends in its first block needs no second.
     l.blocks_total = 1;
     s = idle(&l);
-    ck_assert_int_eq(door(&l, &s, ask_of(10, 6, 1, 0, 0)).verdict, PLM_ADMIT);
-    ck_assert_int_eq(door(&l, &s, ask_of(10, 7, 1, 0, 0)).verdict, PLM_REFUSE_NEVER);
+    ck_assert_int_eq(check(&l, &s, ask_of(10, 6, 1, 0, 0)).verdict, PLM_ADMIT);
+    ck_assert_int_eq(check(&l, &s, ask_of(10, 7, 1, 0, 0)).verdict, PLM_REFUSE_NEVER);
 }
 END_TEST
 
@@ -82,7 +82,7 @@ START_TEST(never_names_its_term)
 {
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
-    struct plm_admit_result r = door(&l, &s, ask_of(4096, 1, 1, 0, 0));
+    struct plm_admit_result r = check(&l, &s, ask_of(4096, 1, 1, 0, 0));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
     ck_assert_int_eq(r.term, PLM_ADMIT_CONTEXT);
     ck_assert_int_eq(r.needed_bytes, 4097);
@@ -90,25 +90,25 @@ START_TEST(never_names_its_term)
     ck_assert_int_eq(r.retry_after_s, 0);
     ck_assert_uint_eq(r.offer.max_tokens, 1);
     ck_assert_uint_eq(r.offer.prompt_tokens, 4095);
-    r = door(&l, &s, ask_of(4000, 500, 1, 0, 0));
+    r = check(&l, &s, ask_of(4000, 500, 1, 0, 0));
     ck_assert_uint_eq(r.offer.prompt_tokens, 4000);
     ck_assert_uint_eq(r.offer.max_tokens, 96);
-    r = door(&l, &s, ask_of(100, 3000, 8, 0, 0));
+    r = check(&l, &s, ask_of(100, 3000, 8, 0, 0));
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
     ck_assert_int_eq(r.needed_bytes, (6 + 8 * 188) * 1000);
     ck_assert_int_eq(r.limit_bytes, 1000 * 1000);
     ck_assert_uint_eq(r.offer.n, 8);
     ck_assert_uint_eq(r.offer.max_tokens, (6 + 994 / 8) * 16 - 100);
-    r = door(&l, &s, ask_of(100, 10, 9, 0, 0));
+    r = check(&l, &s, ask_of(100, 10, 9, 0, 0));
     ck_assert_int_eq(r.term, PLM_ADMIT_SEQUENCES);
     ck_assert_uint_eq(r.offer.n, 8);
-    r = door(&l, &s, ask_of(100, 10, 1, 0, 65 * MIB));
+    r = check(&l, &s, ask_of(100, 10, 1, 0, 65 * MIB));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
     // n x max_tokens that would overflow.
     l.max_context = UINT32_MAX;
     l.choices_max = UINT32_MAX;
-    r = door(&l, &s, ask_of(1, UINT32_MAX - 1, UINT32_MAX, 0, 0));
+    r = check(&l, &s, ask_of(1, UINT32_MAX - 1, UINT32_MAX, 0, 0));
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
     ck_assert_int_gt(r.needed_bytes, INT64_C(1) << 60);
 }
@@ -123,10 +123,10 @@ START_TEST(what_can_not_start_in_time_is_refused_at_once)
     l.queue_max_ms = 60000;
     s.sequences = s.requests = 8;
     s.running_tokens = 8 * 1000;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT); // no rate yet: nobody can tell
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT); // no rate yet: nobody can tell
     s.tokens_per_s = 10;
     // The first of eight ends after an eighth of what they have to go: 100 s.
-    struct plm_admit_result r = door(&l, &s, ask);
+    struct plm_admit_result r = check(&l, &s, ask);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE_TIME);
     ck_assert_str_eq(plm_admit_term_name(r.term), "wait");
@@ -135,25 +135,25 @@ START_TEST(what_can_not_start_in_time_is_refused_at_once)
     ck_assert_int_eq(r.retry_after_s, 40); // then it can start within its minute
     ck_assert_uint_eq(r.offer.prompt_tokens, 0);
     s.tokens_per_s = 20;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT);
     // Behind others: all that run, and the first of those that wait.
     s.queued = 8;
     s.queued_output = 8 * 100;
     s.tokens_per_s = 200;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT); // 40 s and 0.5
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT); // 40 s and 0.5
     s.tokens_per_s = 130;
-    r = door(&l, &s, ask);
+    r = check(&l, &s, ask);
     ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE_TIME);
     ck_assert_int_eq(r.needed_bytes, 63);
     l.queue_max_ms = 0;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT);
     // Choices of one request give way, so a second one starts.
     l.queue_max_ms = 60000;
     s.queued = 0;
     s.queued_output = 0;
     s.requests = 1;
     s.tokens_per_s = 1;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT);
 }
 END_TEST
 
@@ -166,7 +166,7 @@ START_TEST(an_answer_is_expected_to_be_as_long_as_others_were)
     struct plm_admit_limits l = limits();
     struct plm_admit_state s = idle(&l);
     s.mean_output = 30;
-    ck_assert_uint_eq(door(&l, &s, ask_of(10, 500, 3, 0, 0)).expected_tokens, 90);
+    ck_assert_uint_eq(check(&l, &s, ask_of(10, 500, 3, 0, 0)).expected_tokens, 90);
 }
 END_TEST
 
@@ -176,14 +176,14 @@ START_TEST(busy_means_wait_and_a_full_queue_means_now)
     struct plm_admit_state s = idle(&l);
     const struct plm_admit_request ask = ask_of(100, 50, 1, 0, 0);
     s.sequences = 8;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT);
     s.sequences = 2;
     s.queued = 1; // nobody overtakes
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT);
     s.queued = 4;
     s.tokens_to_blocks = 100;
     s.tokens_per_s = 40;
-    struct plm_admit_result r = door(&l, &s, ask);
+    struct plm_admit_result r = check(&l, &s, ask);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE);
     ck_assert_int_eq(r.retry_after_s, 3);
@@ -191,7 +191,7 @@ START_TEST(busy_means_wait_and_a_full_queue_means_now)
     s.queued = 1;
     s.queued_tokens = 450;
     l.queue_tokens_max = 500;
-    r = door(&l, &s, ask);
+    r = check(&l, &s, ask);
     ck_assert_int_eq(r.term, PLM_ADMIT_QUEUE_TOKENS);
     ck_assert_uint_eq(r.offer.prompt_tokens, 50);
     // No queue at all: what does not start now is refused, with what would start.
@@ -200,16 +200,16 @@ START_TEST(busy_means_wait_and_a_full_queue_means_now)
     s = idle(&l);
     s.sequences = 1;
     s.blocks_available = 8;
-    r = door(&l, &s, ask);
+    r = check(&l, &s, ask);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
     ck_assert_int_eq(r.needed_bytes, 9000); // the prompt, one more, one for who runs
     ck_assert_int_eq(r.limit_bytes, 8000);
     ck_assert_uint_eq(r.offer.prompt_tokens, 6 * 16);
     // What others hold already costs nothing.
-    ck_assert_int_eq(door(&l, &s, ask_of(100, 50, 1, 2, 0)).verdict, PLM_ADMIT);
+    ck_assert_int_eq(check(&l, &s, ask_of(100, 50, 1, 2, 0)).verdict, PLM_ADMIT);
     s.host_used = 64 * MIB - 10;
-    r = door(&l, &s, ask_of(16, 16, 1, 0, 11));
+    r = check(&l, &s, ask_of(16, 16, 1, 0, 11));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
 }
@@ -221,13 +221,13 @@ START_TEST(who_runs_keeps_blocks_to_grow)
     struct plm_admit_state s = idle(&l);
     const struct plm_admit_request ask = ask_of(100, 50, 1, 0, 0); // 7 blocks for the prompt
     s.blocks_available = 7;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_ADMIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_ADMIT);
     s.sequences = 3;
     s.blocks_available = 7 + 1 + 3;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_ADMIT);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_ADMIT);
     s.blocks_available--;
-    ck_assert_int_eq(door(&l, &s, ask).verdict, PLM_WAIT);
-    ck_assert_int_eq(door(&l, &s, ask).term, PLM_ADMIT_KV);
+    ck_assert_int_eq(check(&l, &s, ask).verdict, PLM_WAIT);
+    ck_assert_int_eq(check(&l, &s, ask).term, PLM_ADMIT_KV);
     ck_assert_uint_eq(plm_admit_spare(0, 100), 0);
     ck_assert_uint_eq(plm_admit_spare(3, 1), 8);
     ck_assert_uint_eq(plm_admit_spare(3, 2), 16);
@@ -242,7 +242,7 @@ START_TEST(a_smaller_pool_and_sleep_refuse_for_now)
     struct plm_admit_state s = idle(&l);
     const struct plm_admit_request ask = ask_of(100, 400, 1, 0, 0); // 32 blocks
     s.blocks_total = s.blocks_available = 31; // of 1000: a neighbour has the rest
-    struct plm_admit_result r = door(&l, &s, ask);
+    struct plm_admit_result r = check(&l, &s, ask);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_KV);
     ck_assert_int_eq(r.needed_bytes, 32000);
@@ -250,7 +250,7 @@ START_TEST(a_smaller_pool_and_sleep_refuse_for_now)
     ck_assert_uint_eq(r.offer.prompt_tokens, 100);
     ck_assert_uint_eq(r.offer.max_tokens, 31 * 16 - 100);
     s.asleep = true;
-    r = door(&l, &s, ask);
+    r = check(&l, &s, ask);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_ASLEEP);
     ck_assert_int_eq(r.limit_bytes, 0);
@@ -270,8 +270,8 @@ START_TEST(host_bytes_grow_with_the_request)
     l.host_event_tokens = 256;
     s.host_used = 5000;
     // 2 x (500 + 4 x (100 + 300)) = 4200, and 648 beside it.
-    ck_assert_int_eq(door(&l, &s, ask_of(100, 300, 2, 0, 648)).verdict, PLM_ADMIT);
-    struct plm_admit_result r = door(&l, &s, ask_of(100, 300, 2, 0, 801));
+    ck_assert_int_eq(check(&l, &s, ask_of(100, 300, 2, 0, 648)).verdict, PLM_ADMIT);
+    struct plm_admit_result r = check(&l, &s, ask_of(100, 300, 2, 0, 801));
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
     ck_assert_int_eq(r.needed_bytes, 10001);
@@ -283,35 +283,35 @@ START_TEST(host_bytes_grow_with_the_request)
     struct plm_admit_request more = ask_of(100, 300, 2, 0, 0);
     more.host_choice_bytes = 10;
     more.host_event_bytes = 1;
-    ck_assert_int_eq(door(&l, &s, more).verdict, PLM_ADMIT); // 268 to go
+    ck_assert_int_eq(check(&l, &s, more).verdict, PLM_ADMIT); // 268 to go
     more.host_output_bytes = 1;
-    r = door(&l, &s, more);
+    r = check(&l, &s, more);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
     ck_assert_int_eq(r.needed_bytes, 10000 - 800 + 2 * (10 + 256 + 300));
     ck_assert_uint_eq(r.offer.max_tokens, 266); // 5 bytes each: 2 x 34 x 5 are enough
     more.max_tokens = 266;
-    ck_assert_int_eq(door(&l, &s, more).verdict, PLM_ADMIT);
+    ck_assert_int_eq(check(&l, &s, more).verdict, PLM_ADMIT);
     // An open end takes a quarter of what requests have, 2000, or half of it for a usual answer.
     more.max_tokens = 0;
-    ck_assert_uint_eq(door(&l, &s, more).max_tokens, (4000 - 2 * (510 + 400)) / 2 / 6);
+    ck_assert_uint_eq(check(&l, &s, more).max_tokens, (4000 - 2 * (510 + 400)) / 2 / 6);
     more.n = 1;
-    ck_assert_uint_eq(door(&l, &s, more).max_tokens, 256);
+    ck_assert_uint_eq(check(&l, &s, more).max_tokens, 256);
     more.host_event_bytes = 0;
     more.prompt_tokens = 10;
-    ck_assert_uint_eq(door(&l, &s, more).max_tokens, (2000 - 510 - 40) / 5);
+    ck_assert_uint_eq(check(&l, &s, more).max_tokens, (2000 - 510 - 40) / 5);
     struct plm_admit_request held = ask_of(100, 300, 2, 0, 648);
     held.host_held = 3152; // with its body it needs all that an idle engine has
-    ck_assert_int_eq(door(&l, &s, held).verdict, PLM_ADMIT);
+    ck_assert_int_eq(check(&l, &s, held).verdict, PLM_ADMIT);
     held.host_held++;
-    r = door(&l, &s, held);
+    r = check(&l, &s, held);
     ck_assert_int_eq(r.verdict, PLM_REFUSE_NEVER);
     ck_assert_int_eq(r.term, PLM_ADMIT_HOST);
     ck_assert_int_eq(r.needed_bytes, 10001);
 }
 END_TEST
 
-// A random door: limits, what is there, and what is asked.
-static void draw_door(uint32_t i, struct plm_admit_limits *l, struct plm_admit_state *s,
+// A random case: limits, what is there, and what is asked.
+static void draw_case(uint32_t i, struct plm_admit_limits *l, struct plm_admit_state *s,
                       struct plm_admit_request *ask)
 {
     uint32_t r[16], key[2] = {8, 9};
@@ -361,8 +361,8 @@ START_TEST(every_offer_is_accepted)
         struct plm_admit_limits l;
         struct plm_admit_state s;
         struct plm_admit_request ask;
-        draw_door(i, &l, &s, &ask);
-        struct plm_admit_result a = door(&l, &s, ask);
+        draw_case(i, &l, &s, &ask);
+        struct plm_admit_result a = check(&l, &s, ask);
         if (a.verdict == PLM_ADMIT || a.verdict == PLM_WAIT) {
             ck_assert_uint_eq(a.offer.prompt_tokens, 0);
             ck_assert_uint_ge(a.max_tokens, 1);
@@ -379,7 +379,7 @@ START_TEST(every_offer_is_accepted)
             struct plm_admit_request one = ask;
             one.prompt_tokens = one.max_tokens = one.n = 1;
             one.hit_used = 0;
-            struct plm_admit_result b = door(&l, &s, one);
+            struct plm_admit_result b = check(&l, &s, one);
             ck_assert(b.verdict == PLM_REFUSE_NEVER || b.verdict == PLM_REFUSE_NOW);
             continue;
         }
@@ -391,7 +391,7 @@ START_TEST(every_offer_is_accepted)
         offered.hit_used = 0;
         if (a.offer.prompt_tokens == ask.prompt_tokens)
             offered.hit_used = ask.hit_used;
-        struct plm_admit_result b = door(&l, &s, offered);
+        struct plm_admit_result b = check(&l, &s, offered);
         ck_assert(b.verdict == PLM_ADMIT || b.verdict == PLM_WAIT);
         ck_assert_uint_ge(a.offer.max_tokens, 1);
         ck_assert_uint_le(a.offer.prompt_tokens, ask.prompt_tokens);

@@ -498,7 +498,7 @@ START_TEST(generation_ends_where_it_should)
 }
 END_TEST
 
-// ---- the door ----
+// ---- admission ----
 
 START_TEST(bad_requests_are_refused_by_name)
 {

@@ -170,7 +170,7 @@ void check_begin(struct run *run)
     check_peaks(run);
 }
 
-// ---- the door ----
+// ---- admission ----
 
 void check_before_submit(struct run *run)
 {
@@ -574,7 +574,7 @@ static void check_counts(struct run *run)
     if (m->generated_tokens != run->n_tokens && !computes(run))
         fault(run, FAULT_METRICS, "%" PRIu64 " tokens are published, %" PRIu64 " were seen",
               m->generated_tokens, run->n_tokens);
-    // At the door, or later: too long in the queue, or a step that does not fit.
+    // At admission, or later: too long in the queue, or a step that does not fit.
     static const int refusals[] = {PLIM_ERR_NOMEM_NEVER, PLIM_ERR_NOMEM_NOW, PLIM_ERR_QUEUE_FULL,
                                    PLIM_ERR_CONTEXT};
     uint64_t refused = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door's judgement: what the callers' threads ask before a request exists, what is said and
+// Admission: what the callers' threads ask before a request exists, what is said and
 // remembered when the answer is no, and what a streak of refusals sets off.
 #include <stdio.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static void remember(plim_engine *engine, const struct plm_admit_result *r, int 
     pthread_cond_signal(&engine->wake);
 }
 
-void plm_door_refused_host(plim_engine *engine, int status, const plim_error *err)
+void plm_admission_refused_host(plim_engine *engine, int status, const plim_error *err)
 {
     const struct plm_admit_result result = {
         .verdict = status == PLIM_ERR_NOMEM_NEVER ? PLM_REFUSE_NEVER : PLM_REFUSE_NOW,
@@ -103,7 +103,7 @@ void plm_door_refused_host(plim_engine *engine, int status, const plim_error *er
     pthread_mutex_unlock(&engine->lock);
 }
 
-void plm_door_relook(plim_engine *engine)
+void plm_admission_recheck(plim_engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
     const bool asked = engine->streak_asks;
@@ -115,7 +115,7 @@ void plm_door_relook(plim_engine *engine)
         return;
     if (first)
         plm_incident(engine, "refusals");
-    plm_logf(&engine->core->log, PLM_LOG_DEBUG, "a streak of refusals (%s): looking again",
+    plm_logf(&engine->core->log, PLM_LOG_DEBUG, "a streak of refusals (%s): checking again",
              plm_admit_term_name(term));
     // Only what the term can use: a full queue is no reason to forget cached prompts.
     if (term == PLM_ADMIT_KV)
@@ -125,9 +125,9 @@ void plm_door_relook(plim_engine *engine)
     plm_monitor_hurry(engine);
 }
 
-// ---- the judgement ----
+// ---- the check ----
 
-// Under the lock: what the door judges by.
+// Under the lock: the numbers that the check goes by.
 static void read_state(plim_engine *engine, struct plm_admit_state *ret)
 {
     struct plm_host_stats host;
@@ -139,8 +139,8 @@ static void read_state(plim_engine *engine, struct plm_admit_state *ret)
     ret->host_used = host.used_bytes;
 }
 
-int plm_door_judge(plim_engine *engine, const struct plm_admit_request *request,
-                   struct plm_admit_result *result, plim_error *err)
+int plm_admission_check(plim_engine *engine, const struct plm_admit_request *request,
+                        struct plm_admit_result *result, plim_error *err)
 {
     struct plm_admit_state state;
     pthread_mutex_lock(&engine->lock);
@@ -149,7 +149,7 @@ int plm_door_judge(plim_engine *engine, const struct plm_admit_request *request,
         return plm_error_set(err, PLIM_ERR_CLOSED, NULL, "the engine takes no new requests");
     }
     read_state(engine, &state);
-    plm_admit_door(&engine->limits, &state, request, result);
+    plm_admit_check(&engine->limits, &state, request, result);
     int status = PLIM_OK;
     if (result->verdict == PLM_ADMIT || result->verdict == PLM_WAIT) {
         engine->waiting++;
@@ -172,15 +172,15 @@ int plm_door_judge(plim_engine *engine, const struct plm_admit_request *request,
     return status;
 }
 
-void plm_door_leave_queue(plim_engine *engine, const struct plim_request *request)
+void plm_admission_leave_queue(plim_engine *engine, const struct plim_request *request)
 {
     engine->waiting--;
     engine->waiting_tokens -= request->n_prompt;
     engine->waiting_output -= request->expected_tokens;
 }
 
-void plm_door_unreserve(plim_engine *engine, const struct plm_admit_request *request,
-                        const struct plm_admit_result *result)
+void plm_admission_unreserve(plim_engine *engine, const struct plm_admit_request *request,
+                             const struct plm_admit_result *result)
 {
     pthread_mutex_lock(&engine->lock);
     engine->waiting--;
@@ -191,9 +191,9 @@ void plm_door_unreserve(plim_engine *engine, const struct plm_admit_request *req
     pthread_mutex_unlock(&engine->lock);
 }
 
-// ---- refusals behind the door ----
+// ---- refusals after admission ----
 
-void plm_door_overdue(plim_engine *engine, const struct plim_request *request, plim_error *err)
+void plm_admission_overdue(plim_engine *engine, const struct plim_request *request, plim_error *err)
 {
     struct plm_admit_state state;
     struct plm_admit_result result;
@@ -211,8 +211,8 @@ void plm_door_overdue(plim_engine *engine, const struct plim_request *request, p
     fill_numbers(&result, &request->admit, err);
 }
 
-void plm_door_refused_step(plim_engine *engine, const struct plim_request *request,
-                           const struct plm_gate_result *gate, plim_error *err)
+void plm_admission_refused_step(plim_engine *engine, const struct plim_request *request,
+                                const struct plm_gate_result *gate, plim_error *err)
 {
     struct plm_admit_result result = {.verdict = PLM_REFUSE_NOW,
                                       .term = gate->term,

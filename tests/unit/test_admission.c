@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door of a whole engine, on a simulated device that computes, with a virtual clock: offers are
-// honoured, refusals leave nothing behind and say when to come back, queued requests whose client
-// left are never computed, and a wall clock that jumps by hours changes nothing but what people
-// read.
+// Admission to a whole engine, on a simulated device that computes, with a virtual clock: offers
+// are honoured, refusals leave nothing behind and say when to come back, queued requests whose
+// client left are never computed, and a wall clock that jumps by hours changes nothing but what
+// people read.
 #include <check.h>
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -282,7 +282,7 @@ END_TEST
 
 // What the caller needs is judged with the rest: never, where an idle engine has not so much, with
 // an offer that is accepted.
-START_TEST(the_door_counts_what_the_caller_needs)
+START_TEST(admission_counts_what_the_caller_needs)
 {
     plim_engine_opts o;
     plim_request *request, *held;
@@ -635,12 +635,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("door");
-    TCase *tc = tcase_create("door");
+    Suite *suite = suite_create("admission");
+    TCase *tc = tcase_create("admission");
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, every_offer_is_honoured, 0, 4);
     tcase_add_loop_test(tc, a_running_request_needs_nothing_of_the_rest_of_the_budget, 0, 2);
-    tcase_add_test(tc, the_door_counts_what_the_caller_needs);
+    tcase_add_test(tc, admission_counts_what_the_caller_needs);
     tcase_add_test(tc, a_hundred_refusals_of_each_kind_leave_nothing);
     tcase_add_test(tc, who_left_in_the_queue_is_never_computed);
     tcase_add_test(tc, who_can_not_start_in_time_does_not_wait);
