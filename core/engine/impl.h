@@ -338,10 +338,10 @@ void plm_inflight_finish(struct plim_engine *engine);
 void plm_inflight_keep(struct plm_inflight *step);
 // A sequence leaves the scheduler: its rows in flight are nobody's.
 void plm_inflight_forget(struct plim_engine *engine, const struct plm_seq *seq);
-// harvest.c
+// output.c
 //
 // What a step left for sampling. NULL among seqs: nobody's row.
-struct plm_harvest {
+struct plm_step_output {
     const struct plm_run *run; // it has ended
     struct plm_seq *const *seqs;
     uint32_t rows;
@@ -350,17 +350,16 @@ struct plm_harvest {
 // Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
 // PLM_OK, NUMERIC, LOST. *ret_culprit: the one request whose logits are wrong where those of others
 // are not, or NULL: a prompt that has no logits in this step may have spoilt all there are.
-int plm_harvest_check(struct plim_engine *engine, struct plm_harvest *harvest,
-                      struct plim_request **ret_culprit);
+int plm_output_check(struct plim_engine *engine, struct plm_step_output *step,
+                     struct plim_request **ret_culprit);
 // Whether the device finds the next token of each of them without the host.
-bool plm_harvest_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs,
-                          uint32_t n);
+bool plm_output_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n);
 // How the device is to draw a token of each: the next one, or with `ahead` the one after it, which
 // is the same whatever the next one is. Rows that the host looks at are as good as any.
-void plm_harvest_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
-                          bool ahead, struct plm_sample_row *ret);
+void plm_output_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
+                         bool ahead, struct plm_sample_row *ret);
 // Chooses the tokens and delivers them.
-void plm_harvest_sample(struct plim_engine *engine, const struct plm_harvest *harvest);
+void plm_output_sample(struct plim_engine *engine, const struct plm_step_output *step);
 // step.c
 //
 // Waits for the step in flight and delivers it; what comes next finds none.

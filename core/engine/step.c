@@ -195,8 +195,8 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
         forward.source_rows = engine->source_rows;
     }
     if (engine->sampling != NULL) {
-        plm_harvest_sampling(engine, batch->logits_seqs, batch->shape.logits_rows, before != NULL,
-                             engine->sampling);
+        plm_output_sampling(engine, batch->logits_seqs, batch->shape.logits_rows, before != NULL,
+                            engine->sampling);
         forward.sampling = engine->sampling;
     }
     step->shape = batch->shape;
@@ -236,11 +236,11 @@ static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns
 }
 
 // The batch ran: its rows are in the cache, and its logits become tokens.
-static void deliver(struct plim_engine *engine, const struct plm_harvest *h, int64_t from_ns)
+static void deliver(struct plim_engine *engine, const struct plm_step_output *out, int64_t from_ns)
 {
     const uint64_t before = engine->counts.generated_tokens;
     plm_sched_commit(engine->sched);
-    plm_harvest_sample(engine, h);
+    plm_output_sample(engine, out);
     engine->counts.steps++;
     const int64_t end_ns = plm_now(engine->core->clock);
     engine->counts.last_step_time_ns = end_ns;
@@ -273,14 +273,14 @@ static bool retire(struct plim_engine *engine, const struct plm_inflight *step, 
     // One that was submitted while another was in flight begins where that ended.
     const int64_t from_ns = plm_max_i64(step->begin_ns, engine->counts.last_step_time_ns);
     struct plim_request *culprit = NULL;
-    struct plm_harvest harvest = {
+    struct plm_step_output output = {
         .run = &step->run, .seqs = step->seqs, .rows = step->shape.logits_rows};
     if (status == PLM_OK)
         status = wait_step(engine, step);
     if (status == PLM_OK)
-        status = plm_harvest_check(engine, &harvest, &culprit);
+        status = plm_output_check(engine, &output, &culprit);
     if (status == PLM_OK)
-        deliver(engine, &harvest, from_ns);
+        deliver(engine, &output, from_ns);
     else
         recover(engine, &step->shape, status, culprit);
     return status == PLM_OK;
@@ -312,7 +312,7 @@ static bool may_run_ahead(const struct plim_engine *engine, const struct plm_bat
     return engine->inflight_slots[0].kept != NULL && batch->prefill_rows == 0 &&
            engine->search.n == 0 && engine->recover.rows_max == 0 &&
            batch->shape.logits_rows == batch->shape.rows &&
-           plm_harvest_is_drawn(engine, batch->logits_seqs, batch->shape.rows);
+           plm_output_is_drawn(engine, batch->logits_seqs, batch->shape.rows);
 }
 
 void plm_step_drain(struct plim_engine *engine)
@@ -353,7 +353,7 @@ static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *
     struct plm_batch batch;
     struct plm_gate_result gate;
     if (now->run.results_addr == 0 || engine->search.n > 0 || is_wanted(engine) ||
-        !plm_harvest_is_drawn(engine, now->seqs, rows) ||
+        !plm_output_is_drawn(engine, now->seqs, rows) ||
         !plm_sched_form_ahead(engine->sched, now->seqs, rows, &ahead, &batch))
         return false;
     gate_step(engine, &batch, &gate);

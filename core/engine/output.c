@@ -3,38 +3,39 @@
 #include "core/engine/impl.h"
 
 // Row i; NULL: the device is lost since.
-static const float *row_of(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i)
+static const float *row_of(struct plim_engine *engine, const struct plm_step_output *step,
+                           uint32_t i)
 {
-    return plm_core_logits(engine->core, h->run->out.logits, i);
+    return plm_core_logits(engine->core, step->run->out.logits, i);
 }
 
 // PLM_OK, LOST, or NUMERIC where a number of the row is none.
-static int check_row(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i)
+static int check_row(struct plim_engine *engine, const struct plm_step_output *step, uint32_t i)
 {
-    if (h->best != NULL)
-        return h->best[i].n_wrong == 0 ? PLM_OK : PLM_ERR_NUMERIC;
-    const float *row = row_of(engine, h, i);
+    if (step->best != NULL)
+        return step->best[i].n_wrong == 0 ? PLM_OK : PLM_ERR_NUMERIC;
+    const float *row = row_of(engine, step, i);
     if (row == NULL)
         return PLM_ERR_LOST;
     const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
     return plm_sample_finite(row, n_vocab) ? PLM_OK : PLM_ERR_NUMERIC;
 }
 
-int plm_harvest_check(struct plim_engine *engine, struct plm_harvest *h,
-                      struct plim_request **ret_culprit)
+int plm_output_check(struct plim_engine *engine, struct plm_step_output *step,
+                     struct plim_request **ret_culprit)
 {
     struct plim_request *wrong = NULL;
     bool several = false, any_right = false;
-    if (h->run->out.best != 0) {
-        h->best = plm_core_best(engine->core, h->run, h->rows);
-        if (h->best == NULL)
+    if (step->run->out.best != 0) {
+        step->best = plm_core_best(engine->core, step->run, step->rows);
+        if (step->best == NULL)
             return PLM_ERR_LOST;
     }
-    for (uint32_t i = 0; i < h->rows; i++) {
-        if (h->seqs[i] == NULL)
+    for (uint32_t i = 0; i < step->rows; i++) {
+        if (step->seqs[i] == NULL)
             continue;
-        struct plim_request *request = ((struct plm_choice *)h->seqs[i])->request;
-        int r = check_row(engine, h, i);
+        struct plim_request *request = ((struct plm_choice *)step->seqs[i])->request;
+        int r = check_row(engine, step, i);
         if (r == PLM_OK) {
             any_right = true;
             continue;
@@ -76,7 +77,7 @@ static bool is_drawn(const struct plim_engine *engine, const struct plm_sample_i
             plm_sample_is_plain(in));
 }
 
-bool plm_harvest_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n)
+bool plm_output_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (seqs[i] == NULL)
@@ -89,8 +90,8 @@ bool plm_harvest_is_drawn(const struct plim_engine *engine, struct plm_seq *cons
     return true;
 }
 
-void plm_harvest_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
-                          bool ahead, struct plm_sample_row *ret)
+void plm_output_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
+                         bool ahead, struct plm_sample_row *ret)
 {
     const uint32_t n_vocab = plm_model_facts(engine->core->model)->n_vocab;
     for (uint32_t i = 0; i < n; i++) {
@@ -105,27 +106,27 @@ void plm_harvest_sampling(const struct plim_engine *engine, struct plm_seq *cons
 }
 
 // The token that row i gives a choice. LOST: it could not be read.
-static int sample(struct plim_engine *engine, const struct plm_harvest *h, uint32_t i,
+static int sample(struct plim_engine *engine, const struct plm_step_output *step, uint32_t i,
                   struct plm_sample_out *out)
 {
-    struct plm_sample_in in = sample_in(engine, (const struct plm_choice *)h->seqs[i], false);
-    if (h->best != NULL && is_drawn(engine, &in)) {
-        *out = (struct plm_sample_out){.token = h->best[i].index};
+    struct plm_sample_in in = sample_in(engine, (const struct plm_choice *)step->seqs[i], false);
+    if (step->best != NULL && is_drawn(engine, &in)) {
+        *out = (struct plm_sample_out){.token = step->best[i].index};
         return PLM_OK;
     }
-    in.logits = row_of(engine, h, i);
+    in.logits = row_of(engine, step, i);
     return in.logits != NULL ? plm_sampler_draw(engine->core->sampler, &in, out) : PLM_ERR_LOST;
 }
 
-void plm_harvest_sample(struct plim_engine *engine, const struct plm_harvest *h)
+void plm_output_sample(struct plim_engine *engine, const struct plm_step_output *step)
 {
-    for (uint32_t i = 0; i < h->rows; i++) {
-        struct plm_choice *choice = (struct plm_choice *)h->seqs[i];
+    for (uint32_t i = 0; i < step->rows; i++) {
+        struct plm_choice *choice = (struct plm_choice *)step->seqs[i];
         struct plm_sample_out out;
         // It left, or an earlier row of this step ended the whole request.
         if (choice == NULL || !choice->live)
             continue;
-        int r = sample(engine, h, i, &out);
+        int r = sample(engine, step, i, &out);
         if (r == PLM_ERR_LOST)
             return; // the next step finds it so, and computes these again
         if (r == PLM_OK)
