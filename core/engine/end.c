@@ -40,11 +40,11 @@ static void record_end(struct plim_engine *engine, const struct plim_request *re
         if (request->choices[i].completions > longest)
             longest = request->choices[i].completions;
     }
-    const struct plm_ring_record r = {.kind = PLM_RING_END,
-                                      .value = (int64_t)request->ring_id,
-                                      .a = longest,
-                                      .status = (int8_t)request->status};
-    plm_ring_put(engine->ring, &r);
+    const struct plm_record r = {.kind = PLM_RECORD_END,
+                                 .value = (int64_t)request->record_id,
+                                 .a = longest,
+                                 .status = (int8_t)request->status};
+    plm_recorder_put(engine->recorder, &r);
 }
 
 void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,

@@ -182,7 +182,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
     if (!plm_buf_reserve(&engine->text, TOKEN_TEXT_BYTES))
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the text of a token");
-    if (plm_ring_create(core->host, &engine->ring) != PLM_OK)
+    if (plm_recorder_create(core->host, &engine->recorder) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the engine's memory");
     return PLM_OK;
 }
@@ -310,7 +310,7 @@ static void engine_stop(plim_engine *engine)
     plm_sched_destroy(engine->sched);
     plm_inflight_finish(engine);
     plm_free(core->host, engine->search.suspects);
-    plm_ring_destroy(engine->ring);
+    plm_recorder_destroy(engine->recorder);
     if (engine->ready_fd >= 0)
         close(engine->ready_fd);
     plm_buf_finish(&engine->text);
@@ -372,7 +372,7 @@ int plim_engine_drain(plim_engine *engine, int64_t timeout_ms)
     pthread_mutex_lock(&engine->lock);
     engine->draining = true;
     pthread_mutex_unlock(&engine->lock);
-    plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_DRAIN});
+    plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_DRAIN});
     if (engine->manual)
         return drain_by_steps(engine, timeout_ms);
     const struct timespec until = plm_deadline(engine->core->clock, plm_max_i64(timeout_ms, 0));

@@ -6,8 +6,8 @@
 //  - engine.lock guards what others need: the inbox, the numbers that admission decides by, metrics
 //    and refusals. It is held for moments, never over a forward.
 //  - each request has a lock of its own for its events; engine.ready_lock guards the ready list.
-//    Neither is ever held while another lock is taken; nor is the ring's, which may be taken under
-//    any of them.
+//    Neither is ever held while another lock is taken; nor is the recorder's, which may be taken
+//    under any of them.
 #ifndef PLM_ENGINE_IMPL_H
 #define PLM_ENGINE_IMPL_H
 
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "core/engine/core.h"
-#include "core/engine/ring.h"
+#include "core/engine/recorder.h"
 #include "core/plan/admit.h"
 #include "core/plan/line.h"
 #include "core/sched/sched.h"
@@ -85,7 +85,7 @@ struct plim_request {
     int64_t reserved_bytes; // charged for the caller; what it took is its own. The reader's
     struct plm_admit_request admit;
     uint64_t expected_tokens; // of its output, when it was admitted
-    uint64_t ring_id;         // of its record
+    uint64_t record_id;       // of its record
     int64_t submit_ns;
 
     // The stepping thread's.
@@ -270,7 +270,7 @@ struct plim_engine {
     double mean_output;         // of choices that ended, smoothed; 0: none has
     uint64_t n_forecasts;
     uint64_t next_order;
-    struct plm_ring *ring;
+    struct plm_recorder *recorder;
     const char *incident; // of this step, to be told of at its end; NULL: none
     uint64_t n_marks;     // calls of plm_step, as the device was told
     plim_metrics counts;  // the stepping thread's; published after every step

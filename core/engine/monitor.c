@@ -25,8 +25,8 @@ static void note(struct plim_engine *engine, int64_t foreign)
         return;
     m->noted_bytes = foreign;
     const int64_t others = foreign - engine->core->profile.plan.own_drv; // it is in foreign, too
-    plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_FOREIGN,
-                                                         .value = others > 0 ? others : 0});
+    plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_OTHERS,
+                                                            .value = others > 0 ? others : 0});
     m->events[m->n_events++ % PLM_NEIGHBOURS] = (struct plm_report_neighbour){
         .wall_ns = clock->wall_ns(clock->ctx), .foreign_bytes = foreign, .change_bytes = change};
 }

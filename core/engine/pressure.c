@@ -45,8 +45,8 @@ int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks)
     pthread_mutex_unlock(&engine->monitor.device_lock);
     plm_kv_pool_read(core->pool, &after);
     if (after.total != before.total)
-        plm_ring_put(engine->ring,
-                     &(struct plm_ring_record){.kind = PLM_RING_RESIZE, .a = after.total});
+        plm_recorder_put(engine->recorder,
+                         &(struct plm_record){.kind = PLM_RECORD_RESIZE, .a = after.total});
     if (after.slabs < before.slabs)
         engine->counts.shrinks += before.slabs - after.slabs;
     else

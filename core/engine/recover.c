@@ -161,12 +161,12 @@ static void try_again(struct plim_engine *engine, int64_t now_ns)
 
 static void record_loss(struct plim_engine *engine, int status)
 {
-    struct plm_ring_record r = {.kind = PLM_RING_LOST};
+    struct plm_record r = {.kind = PLM_RECORD_LOST};
     if (status == PLM_ERR_TIMEOUT) {
-        r.kind = PLM_RING_HANG;
+        r.kind = PLM_RECORD_HANG;
         r.value = 2 * MS * (int64_t)engine->core->opts.watchdog_ms;
     }
-    plm_ring_put(engine->ring, &r);
+    plm_recorder_put(engine->recorder, &r);
     plm_incident(engine, "lost");
 }
 

@@ -436,13 +436,13 @@ void plm_request_host_limits(struct plm_admit_limits *limits)
 static uint64_t record(plim_engine *engine, const struct plm_admit_request *ask, uint64_t seed,
                        int status)
 {
-    const struct plm_ring_record r = {.kind = status == PLIM_OK ? PLM_RING_SUBMIT : PLM_RING_REFUSE,
-                                      .a = ask->prompt_tokens,
-                                      .b = ask->max_tokens,
-                                      .n = (uint16_t)ask->n,
-                                      .value = (int64_t)seed,
-                                      .status = (int8_t)status};
-    return plm_ring_put(engine->ring, &r);
+    const struct plm_record r = {.kind = status == PLIM_OK ? PLM_RECORD_SUBMIT : PLM_RECORD_REFUSE,
+                                 .a = ask->prompt_tokens,
+                                 .b = ask->max_tokens,
+                                 .n = (uint16_t)ask->n,
+                                 .value = (int64_t)seed,
+                                 .status = (int8_t)status};
+    return plm_recorder_put(engine->recorder, &r);
 }
 
 static void enqueue(plim_engine *engine, struct plim_request *request)
@@ -511,7 +511,7 @@ static int submit_tokens(plim_engine *engine, const plim_request_opts *o,
     }
     request->admit = ask;
     request->expected_tokens = result.expected_tokens;
-    request->ring_id = record(engine, &ask, request->params.seed, PLIM_OK);
+    request->record_id = record(engine, &ask, request->params.seed, PLIM_OK);
     atomic_fetch_add(&engine->handles, 1);
     *ret = request; // before the engine can deliver events to a reader
     enqueue(engine, request);

@@ -54,7 +54,7 @@ static void fall_asleep(struct plim_engine *engine)
     struct plm_stress_reading before;
     struct plm_mem_info info;
     uint64_t released;
-    plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_SLEEP});
+    plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_SLEEP});
     plm_core_phase(core, PLM_PHASE_SLEEP);
     const int known = plm_core_read(core, &before);
     plm_kv_pool_drop_cached(core->pool, UINT32_MAX);
@@ -141,7 +141,7 @@ static int wake_up(struct plim_engine *engine, struct plm_error *err)
     struct plm_core *core = engine->core;
     const int64_t start = plm_now(core->clock);
     struct plm_kv_pool_stats pool;
-    plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_WAKE});
+    plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_WAKE});
     // The host budget is for requests: theirs must not stand in the way of the validation.
     plm_host_set_limit(core->host, 0);
     const int r = take_back(engine, err);

@@ -75,8 +75,8 @@ static void admitted(void *ctx, struct plm_seq *seq)
     plm_admission_leave_queue(engine, request);
     pthread_mutex_unlock(&engine->lock);
     request->unheard = !plm_events_admitted(request);
-    plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_ADMIT,
-                                                         .value = (int64_t)request->ring_id});
+    plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_ADMIT,
+                                                            .value = (int64_t)request->record_id});
 }
 
 // ---- a batch ----
@@ -157,8 +157,8 @@ static void audit(struct plim_engine *engine, const struct plm_shape *shape, int
              "a forward of %u rows used %lld bytes more than planned (a defect; the plan now "
              "counts them)",
              shape->rows, (long long)excess);
-    plm_ring_put(engine->ring,
-                 &(struct plm_ring_record){.kind = PLM_RING_OVERRUN, .value = excess});
+    plm_recorder_put(engine->recorder,
+                     &(struct plm_record){.kind = PLM_RECORD_OVERRUN, .value = excess});
     plm_incident(engine, "audit");
 }
 
@@ -258,7 +258,7 @@ static void recover(struct plim_engine *engine, const struct plm_shape *shape, i
              plm_strstatus(status));
     switch (status) {
     case PLM_ERR_OUT_OF_DEVICE:
-        plm_ring_put(engine->ring, &(struct plm_ring_record){.kind = PLM_RING_NO_ROOM});
+        plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_NO_ROOM});
         plm_recover_refused(engine, shape);
         break;
     case PLM_ERR_LOST:
@@ -500,7 +500,7 @@ static bool must_drain(struct plim_engine *engine, int64_t now_ns)
 bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
     plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
-    plm_ring_step(engine->ring, engine->n_marks, now_ns);
+    plm_recorder_step(engine->recorder, engine->n_marks, now_ns);
     plm_admission_recheck(engine);
     if (has_inflight(engine) && must_drain(engine, now_ns))
         plm_step_drain(engine);

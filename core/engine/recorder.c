@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/engine/ring.h"
+#include "core/engine/recorder.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -13,88 +13,89 @@
 // The step's time follows within about twenty steps.
 #define STEP_SHARE 20
 
-struct plm_ring {
+struct plm_recorder {
     struct plm_host *host;
     pthread_mutex_t lock;
     _Atomic uint64_t step;
     int64_t step_ns;    // when it began
     int64_t typical_ns; // time of a step that had work
     uint64_t n;         // records ever made
-    struct plm_ring_record records[PLM_RING_RECORDS];
+    struct plm_record records[PLM_RECORDER_RECORDS];
 };
 
 // ---- recording ----
 
-int plm_ring_create(struct plm_host *host, struct plm_ring **ret)
+int plm_recorder_create(struct plm_host *host, struct plm_recorder **ret)
 {
     // Not zeroed: a record is written before it is read.
-    struct plm_ring *ring = plm_malloc(host, PLM_HOST_OTHER, sizeof(*ring));
-    if (ring == NULL)
+    struct plm_recorder *recorder = plm_malloc(host, PLM_HOST_OTHER, sizeof(*recorder));
+    if (recorder == NULL)
         return PLM_ERR_NOMEM_HOST;
-    if (pthread_mutex_init(&ring->lock, NULL) != 0) {
-        plm_free(host, ring);
+    if (pthread_mutex_init(&recorder->lock, NULL) != 0) {
+        plm_free(host, recorder);
         return PLM_ERR_NOMEM_HOST;
     }
-    ring->host = host;
-    atomic_init(&ring->step, 0);
-    ring->step_ns = ring->typical_ns = 0;
-    ring->n = 0;
-    *ret = ring;
+    recorder->host = host;
+    atomic_init(&recorder->step, 0);
+    recorder->step_ns = recorder->typical_ns = 0;
+    recorder->n = 0;
+    *ret = recorder;
     return PLM_OK;
 }
 
-void plm_ring_destroy(struct plm_ring *ring)
+void plm_recorder_destroy(struct plm_recorder *recorder)
 {
-    if (ring == NULL)
+    if (recorder == NULL)
         return;
-    pthread_mutex_destroy(&ring->lock);
-    plm_free(ring->host, ring);
+    pthread_mutex_destroy(&recorder->lock);
+    plm_free(recorder->host, recorder);
 }
 
-void plm_ring_step(struct plm_ring *ring, uint64_t step, int64_t now_ns)
+void plm_recorder_step(struct plm_recorder *recorder, uint64_t step, int64_t now_ns)
 {
-    const int64_t took = now_ns - ring->step_ns;
-    if (ring->step_ns > 0 && took > 0)
-        ring->typical_ns += (took - ring->typical_ns) / (ring->typical_ns > 0 ? STEP_SHARE : 1);
-    ring->step_ns = now_ns;
-    atomic_store_explicit(&ring->step, step, memory_order_relaxed);
+    const int64_t took = now_ns - recorder->step_ns;
+    if (recorder->step_ns > 0 && took > 0)
+        recorder->typical_ns +=
+            (took - recorder->typical_ns) / (recorder->typical_ns > 0 ? STEP_SHARE : 1);
+    recorder->step_ns = now_ns;
+    atomic_store_explicit(&recorder->step, step, memory_order_relaxed);
 }
 
-uint64_t plm_ring_put(struct plm_ring *ring, const struct plm_ring_record *record)
+uint64_t plm_recorder_put(struct plm_recorder *recorder, const struct plm_record *record)
 {
-    pthread_mutex_lock(&ring->lock);
-    struct plm_ring_record *to = &ring->records[ring->n % PLM_RING_RECORDS];
+    pthread_mutex_lock(&recorder->lock);
+    struct plm_record *to = &recorder->records[recorder->n % PLM_RECORDER_RECORDS];
     *to = *record;
-    to->step = atomic_load_explicit(&ring->step, memory_order_relaxed);
-    to->id = ++ring->n;
+    to->step = atomic_load_explicit(&recorder->step, memory_order_relaxed);
+    to->id = ++recorder->n;
     const uint64_t id = to->id;
-    pthread_mutex_unlock(&ring->lock);
+    pthread_mutex_unlock(&recorder->lock);
     return id;
 }
 
 // ---- the world's text ----
 
-static const struct plm_ring_record *oldest(const struct plm_ring *ring, uint64_t *ret_n)
+static const struct plm_record *oldest(const struct plm_recorder *recorder, uint64_t *ret_n)
 {
-    *ret_n = ring->n < PLM_RING_RECORDS ? ring->n : PLM_RING_RECORDS;
-    return &ring->records[(ring->n - *ret_n) % PLM_RING_RECORDS];
+    *ret_n = recorder->n < PLM_RECORDER_RECORDS ? recorder->n : PLM_RECORDER_RECORDS;
+    return &recorder->records[(recorder->n - *ret_n) % PLM_RECORDER_RECORDS];
 }
 
-static const struct plm_ring_record *at(const struct plm_ring *ring, uint64_t i)
+static const struct plm_record *at(const struct plm_recorder *recorder, uint64_t i)
 {
     uint64_t n;
-    oldest(ring, &n);
-    return &ring->records[(ring->n - n + i) % PLM_RING_RECORDS];
+    oldest(recorder, &n);
+    return &recorder->records[(recorder->n - n + i) % PLM_RECORDER_RECORDS];
 }
 
 // What became of a request, looked for behind its submit; NULL: it is still there.
-static const struct plm_ring_record *end_of(const struct plm_ring *ring, uint64_t from, uint64_t n,
-                                            uint64_t id)
+static const struct plm_record *end_of(const struct plm_recorder *recorder, uint64_t from,
+                                       uint64_t n, uint64_t id)
 {
     for (uint64_t i = from; i < n; i++) {
-        const struct plm_ring_record *r = at(ring, i);
+        const struct plm_record *r = at(recorder, i);
         // The request's id stands in value, since id numbers the record.
-        if (r->kind == PLM_RING_END && (uint64_t)r->value == id)
+        if (r->kind == PLM_RECORD_END && (uint64_t)r->value == id)
             return r;
     }
     return NULL;
@@ -114,8 +115,8 @@ static void write_device(const struct plim_engine *engine, struct plm_buf *buf)
     if (!caps->reports_process_use)
         plm_buf_printf(buf, "device hides_process_use yes\ndevice shown_context %" PRId64 "B\n",
                        plan->own_drv);
-    if (engine->ring->typical_ns > 0)
-        plm_buf_printf(buf, "device submit_time %" PRId64 "ns\n", engine->ring->typical_ns);
+    if (engine->recorder->typical_ns > 0)
+        plm_buf_printf(buf, "device submit_time %" PRId64 "ns\n", engine->recorder->typical_ns);
     // The driver's own part of what is foreign is the context above.
     const int64_t others = plan->foreign - plan->own_drv;
     if (others > 0)
@@ -168,8 +169,8 @@ static void write_options(const struct plim_engine *engine, struct plm_buf *buf)
 }
 
 // A request as the world's clients send it. end: NULL where it is not over.
-static void write_request(uint64_t step, const struct plm_ring_record *r,
-                          const struct plm_ring_record *end, uint64_t base, struct plm_buf *buf)
+static void write_request(uint64_t step, const struct plm_record *r, const struct plm_record *end,
+                          uint64_t base, struct plm_buf *buf)
 {
     // One that ended well asks for what it got: its end may have been the model's word.
     const uint32_t max = end != NULL && end->status == PLM_OK && end->a > 0 ? end->a : r->b;
@@ -185,7 +186,7 @@ static void write_request(uint64_t step, const struct plm_ring_record *r,
     plm_buf_append_char(buf, '\n');
 }
 
-// Those whose submit the ring has forgotten run from the start.
+// Those whose submit the recorder has forgotten run from the start.
 static void write_running(const struct plim_engine *engine, uint64_t first_id, uint64_t base,
                           struct plm_buf *buf)
 {
@@ -193,57 +194,59 @@ static void write_running(const struct plim_engine *engine, uint64_t first_id, u
     while (last != NULL && last->next != NULL)
         last = last->next; // the list has the newest first
     for (const struct plim_request *q = last; q != NULL; q = q->prev) {
-        const struct plm_ring_record r = {.a = q->n_prompt,
-                                          .b = q->choices[0].max_output,
-                                          .n = (uint16_t)q->n,
-                                          .value = (int64_t)q->params.seed};
-        if (q->ring_id < first_id)
+        const struct plm_record r = {.a = q->n_prompt,
+                                     .b = q->choices[0].max_output,
+                                     .n = (uint16_t)q->n,
+                                     .value = (int64_t)q->params.seed};
+        if (q->record_id < first_id)
             write_request(0, &r, NULL, base, buf);
     }
 }
 
-static void write_event(const struct plm_ring_record *r, uint64_t step, struct plm_buf *buf)
+static void write_event(const struct plm_record *r, uint64_t step, struct plm_buf *buf)
 {
-    switch ((enum plm_ring_kind)r->kind) {
-    case PLM_RING_FOREIGN:
+    switch ((enum plm_record_kind)r->kind) {
+    case PLM_RECORD_OTHERS:
         plm_buf_printf(buf, "at step %" PRIu64 " foreign %" PRId64 "B\n", step, r->value);
         break;
-    case PLM_RING_NO_ROOM: plm_buf_printf(buf, "at step %" PRIu64 " fail_submits 1\n", step); break;
-    case PLM_RING_LOST: plm_buf_printf(buf, "at step %" PRIu64 " lost\n", step); break;
-    case PLM_RING_HANG:
+    case PLM_RECORD_NO_ROOM:
+        plm_buf_printf(buf, "at step %" PRIu64 " fail_submits 1\n", step);
+        break;
+    case PLM_RECORD_LOST: plm_buf_printf(buf, "at step %" PRIu64 " lost\n", step); break;
+    case PLM_RECORD_HANG:
         plm_buf_printf(buf, "at step %" PRIu64 " hang %" PRId64 "ns\n", step, r->value);
         break;
-    case PLM_RING_OVERRUN:
+    case PLM_RECORD_OVERRUN:
         plm_buf_printf(buf, "at step %" PRIu64 " overrun %" PRId64 "B\n", step, r->value);
         break;
-    case PLM_RING_SLEEP: plm_buf_printf(buf, "action step %" PRIu64 " sleep\n", step); break;
-    case PLM_RING_WAKE: plm_buf_printf(buf, "action step %" PRIu64 " wake\n", step); break;
-    case PLM_RING_DRAIN: plm_buf_printf(buf, "action step %" PRIu64 " drain\n", step); break;
-    case PLM_RING_ADMIT:
+    case PLM_RECORD_SLEEP: plm_buf_printf(buf, "action step %" PRIu64 " sleep\n", step); break;
+    case PLM_RECORD_WAKE: plm_buf_printf(buf, "action step %" PRIu64 " wake\n", step); break;
+    case PLM_RECORD_DRAIN: plm_buf_printf(buf, "action step %" PRIu64 " drain\n", step); break;
+    case PLM_RECORD_ADMIT:
         plm_buf_printf(buf, "# step %" PRIu64 ": the request of record %" PRId64 " is admitted\n",
                        step, r->value);
         break;
-    case PLM_RING_RESIZE:
+    case PLM_RECORD_RESIZE:
         plm_buf_printf(buf, "# step %" PRIu64 ": the KV cache has %" PRIu32 " blocks\n", step,
                        r->a);
         break;
-    case PLM_RING_SUBMIT:
-    case PLM_RING_REFUSE:
-    case PLM_RING_END: break;
+    case PLM_RECORD_SUBMIT:
+    case PLM_RECORD_REFUSE:
+    case PLM_RECORD_END: break;
     }
 }
 
-static void write_records(const struct plm_ring *ring, uint64_t base, struct plm_buf *buf)
+static void write_records(const struct plm_recorder *recorder, uint64_t base, struct plm_buf *buf)
 {
     uint64_t n;
-    oldest(ring, &n);
+    oldest(recorder, &n);
     for (uint64_t i = 0; i < n; i++) {
-        const struct plm_ring_record *r = at(ring, i);
+        const struct plm_record *r = at(recorder, i);
         const uint64_t step = r->step - base;
-        if (r->kind == PLM_RING_SUBMIT) {
+        if (r->kind == PLM_RECORD_SUBMIT) {
             plm_buf_printf(buf, "# record %" PRIu64 ":\n", r->id);
-            write_request(step, r, end_of(ring, i, n, r->id), base, buf);
-        } else if (r->kind == PLM_RING_REFUSE) {
+            write_request(step, r, end_of(recorder, i, n, r->id), base, buf);
+        } else if (r->kind == PLM_RECORD_REFUSE) {
             plm_buf_printf(buf, "# refused: %s\n", plm_strstatus(r->status));
             write_request(step, r, NULL, base, buf);
         } else {
@@ -252,39 +255,39 @@ static void write_records(const struct plm_ring *ring, uint64_t base, struct plm
     }
 }
 
-static bool any_poison(const struct plm_ring *ring)
+static bool any_poison(const struct plm_recorder *recorder)
 {
     uint64_t n;
-    oldest(ring, &n);
+    oldest(recorder, &n);
     for (uint64_t i = 0; i < n; i++) {
-        if (at(ring, i)->kind == PLM_RING_END && at(ring, i)->status == PLM_ERR_NUMERIC)
+        if (at(recorder, i)->kind == PLM_RECORD_END && at(recorder, i)->status == PLM_ERR_NUMERIC)
             return true;
     }
     return false;
 }
 
-// The world that the ring remembers. buf->failed: no host memory.
+// The world that the recorder remembers. buf->failed: no host memory.
 static void write_world(struct plim_engine *engine, const char *reason, struct plm_buf *buf)
 {
-    struct plm_ring *ring = engine->ring;
+    struct plm_recorder *recorder = engine->recorder;
     uint64_t n;
-    pthread_mutex_lock(&ring->lock);
-    const struct plm_ring_record *first = oldest(ring, &n);
+    pthread_mutex_lock(&recorder->lock);
+    const struct plm_record *first = oldest(recorder, &n);
     // Steps count from the first one that is remembered whole.
-    const uint64_t base = ring->n > n && first->step > 0 ? first->step - 1 : 0;
+    const uint64_t base = recorder->n > n && first->step > 0 ? first->step - 1 : 0;
     plm_buf_printf(buf, "plimsoll-world 1\n# %s, at step %" PRIu64 " of the engine\n", reason,
                    engine->n_marks);
     if (base > 0)
         plm_buf_printf(buf, "# the first %" PRIu64 " steps are forgotten\n", base);
     write_device(engine, buf);
-    if (any_poison(ring))
+    if (any_poison(recorder))
         plm_buf_append_str(buf, "device poison 0 nan\n");
     write_model(engine, buf);
     write_options(engine, buf);
     write_running(engine, n > 0 ? first->id : 0, base, buf);
-    write_records(ring, base, buf);
+    write_records(recorder, base, buf);
     plm_buf_append_str(buf, "want incidents >= 1\n");
-    pthread_mutex_unlock(&ring->lock);
+    pthread_mutex_unlock(&recorder->lock);
 }
 
 // ---- telling ----

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine remembers is a world that can be read: sizes, ends, faults, and, where the ring
-// has forgotten its beginning, what still runs.
+// What the engine remembers is a world that can be read: sizes, ends, faults, and, where the
+// recorder has forgotten its beginning, what still runs.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +123,7 @@ START_TEST(what_still_runs_outlives_its_record)
     struct scene s;
     begin(&s);
     plim_request *old = submit(&s, 30, 90, 1);
-    // Each leaves two records or three, and the ring has room for 1,024.
+    // Each leaves two records or three, and the recorder has room for 1,024.
     for (uint32_t i = 0; i < 700; i++) {
         plim_request *request = submit(&s, 2, 1, 100 + i);
         if (i % 16 == 0)
@@ -148,7 +148,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ring");
+    Suite *suite = suite_create("recorder");
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 60);
     tcase_add_test(all, a_world_holds_what_happened);
