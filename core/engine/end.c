@@ -53,7 +53,7 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
     if (request->ended)
         return;
     request->ended = true;
-    plm_search_drop(engine, request);
+    plm_bisect_drop(engine, request);
     for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
         plm_inflight_forget(engine, &request->choices[i].seq);
         plm_sched_remove(engine->sched, &request->choices[i].seq);

@@ -174,10 +174,11 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
     if (plm_sched_create(core->host, &opts, core->pool, core->prefix, &engine->sched) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");
-    engine->search.suspects = plm_calloc(core->host, PLM_HOST_SCHED, opts.max_sequences,
-                                         sizeof(*engine->search.suspects));
-    if (engine->search.suspects == NULL)
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the list of suspects");
+    engine->bisect.candidates = plm_calloc(core->host, PLM_HOST_SCHED, opts.max_sequences,
+                                           sizeof(*engine->bisect.candidates));
+    if (engine->bisect.candidates == NULL)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST,
+                        "no host memory for the candidates of a bisection");
     if (plm_inflight_init(engine, opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
     if (!plm_buf_reserve(&engine->text, TOKEN_TEXT_BYTES))
@@ -309,7 +310,7 @@ static void engine_stop(plim_engine *engine)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
     plm_inflight_finish(engine);
-    plm_free(core->host, engine->search.suspects);
+    plm_free(core->host, engine->bisect.candidates);
     plm_recorder_destroy(engine->recorder);
     if (engine->ready_fd >= 0)
         close(engine->ready_fd);

@@ -30,7 +30,7 @@ struct plm_choice {
     uint32_t index;
     uint32_t max_output;  // tokens after the prompt
     uint32_t completions; // TOKEN events
-    uint32_t goal;        // as a suspect: tokens whose computing clears it
+    uint32_t goal;        // as a candidate: tokens whose computing clears it
     bool live;            // no FINISH yet
     struct plm_detok detok;
     struct plm_buf held;           // text that may be the start of a stop string
@@ -96,7 +96,7 @@ struct plim_request {
     uint32_t completions;
     bool began;
     bool ended;
-    bool suspect;        // in the search
+    bool candidate;      // of the bisection
     uint64_t counted_at; // the number of the last forecast that counted it
     uint64_t lost_with;  // the number of the last loss at which it had rows; 0: none
     bool unheard;        // there was no host memory to say ADMITTED: ends at its first token
@@ -180,12 +180,12 @@ struct plm_monitor {
     uint64_t n_events;
 };
 
-// The search for the one request at which steps fail (poison.c).
-struct plm_search {
-    struct plim_request **suspects; // [max_sequences] by arrival
-    uint32_t n;                     // 0: no search
-    uint32_t n_probe;               // the first ones, which alone have rows now
-    bool one_by_one;                // each failure costs the device: no halves
+// The bisection for the one request at which steps fail (bisect.c).
+struct plm_bisect {
+    struct plim_request **candidates; // [max_sequences] by arrival
+    uint32_t n;                       // 0: no bisection
+    uint32_t n_probe;                 // the first ones, which alone have rows now
+    bool one_by_one;                  // each failure costs the device: no halves
 };
 
 // The device's losses, and what a refused submit asks for (recover.c).
@@ -240,7 +240,7 @@ struct plm_inflight {
 struct plim_engine {
     struct plm_core *core;
     struct plm_sched *sched;
-    struct plm_search search;
+    struct plm_bisect bisect;
     struct plm_recover recover;
     int64_t stalled_ns;     // since when nothing runs although there is work; 0: it does
     uint32_t stalled_steps; // and for how many steps
@@ -407,27 +407,27 @@ void plm_residency_step(struct plim_engine *engine, uint32_t rows, uint64_t atte
 
 // ---- faults ----
 
-// poison.c: whose fault it is. A step that fails is not delivered; since it is idempotent its
-// requests, the suspects, are replayed: a probe of them alone, the others waiting. A probe that
-// fails becomes the suspects; one that passes is cleared. Halves find the request in log2(n) + 1
+// bisect.c: whose fault it is. A step that fails is not delivered; since it is idempotent its
+// requests, the candidates, are replayed: a probe of them alone, the others waiting. A probe that
+// fails becomes the candidates; one that passes is cleared. Halves find the request in log2(n) + 1
 // probes; where each failure costs the device, one by one costs a single one. Only that request
 // ends; replayed ones go on with the same text.
 //
 // A step failed with `status`, and culprit (may be NULL) is known to be the cause. Instead of
 // plm_sched_commit.
-void plm_search_failed(struct plim_engine *engine, int status, struct plim_request *culprit);
+void plm_bisect_failed(struct plim_engine *engine, int status, struct plim_request *culprit);
 // The device was lost, for the counts.losses-th time, in the step that was formed or before one. Of
 // its requests those end whose fault it must be: one that was replayed alone, and, where the device
 // was lost only just before (`again`), all that were in flight then, too. The others become
-// suspects. Before plm_sched_park.
-void plm_search_lost(struct plim_engine *engine, int status, bool again);
-// A step of the search passed.
-void plm_search_passed(struct plim_engine *engine);
-// A suspect ended.
-void plm_search_drop(struct plim_engine *engine, struct plim_request *request);
-// The search has no rows to run: whether there is now a reason to form a step again.
-bool plm_search_make_room(struct plim_engine *engine);
-void plm_search_end(struct plim_engine *engine);
+// candidates. Before plm_sched_park.
+void plm_bisect_lost(struct plim_engine *engine, int status, bool again);
+// A step of the bisection passed.
+void plm_bisect_passed(struct plim_engine *engine);
+// A candidate ended.
+void plm_bisect_drop(struct plim_engine *engine, struct plim_request *request);
+// The bisection has no rows to run: whether there is now a reason to form a step again.
+bool plm_bisect_make_room(struct plim_engine *engine);
+void plm_bisect_end(struct plim_engine *engine);
 
 // recover.c: a device that is gone or has no room.
 //

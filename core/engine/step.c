@@ -121,7 +121,7 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
             continue;
         }
         if (batch->shape.rows == 0) {
-            if (plm_search_make_room(engine))
+            if (plm_bisect_make_room(engine))
                 continue;
             return;
         }
@@ -247,7 +247,7 @@ static void deliver(struct plim_engine *engine, const struct plm_step_output *ou
     atomic_store(&engine->last_step_ns, end_ns);
     measure(engine, engine->counts.generated_tokens - before, from_ns, end_ns);
     plm_recover_ran(engine);
-    plm_search_passed(engine);
+    plm_bisect_passed(engine);
 }
 
 // The batch did not run, or not well. Nobody ends but the one whose fault it is.
@@ -263,7 +263,7 @@ static void recover(struct plim_engine *engine, const struct plm_shape *shape, i
         break;
     case PLM_ERR_LOST:
     case PLM_ERR_TIMEOUT: plm_recover_lost(engine, status); break;
-    default: plm_search_failed(engine, status, culprit);
+    default: plm_bisect_failed(engine, status, culprit);
     }
 }
 
@@ -310,7 +310,7 @@ static uint32_t waiting(const struct plim_engine *engine)
 static bool may_run_ahead(const struct plim_engine *engine, const struct plm_batch *batch)
 {
     return engine->inflight_slots[0].kept != NULL && batch->prefill_rows == 0 &&
-           engine->search.n == 0 && engine->recover.rows_max == 0 &&
+           engine->bisect.n == 0 && engine->recover.rows_max == 0 &&
            batch->shape.logits_rows == batch->shape.rows &&
            plm_output_is_drawn(engine, batch->logits_seqs, batch->shape.rows);
 }
@@ -352,7 +352,7 @@ static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *
     const uint32_t rows = now->shape.logits_rows;
     struct plm_batch batch;
     struct plm_gate_result gate;
-    if (now->run.results_addr == 0 || engine->search.n > 0 || is_wanted(engine) ||
+    if (now->run.results_addr == 0 || engine->bisect.n > 0 || is_wanted(engine) ||
         !plm_output_is_drawn(engine, now->seqs, rows) ||
         !plm_sched_form_ahead(engine->sched, now->seqs, rows, &ahead, &batch))
         return false;
@@ -425,15 +425,15 @@ static bool note_work(struct plim_engine *engine, int64_t now_ns)
     return any;
 }
 
-// Nothing has run for long although there is work, and nothing says why. What a search holds back
-// is let go; then the youngest give their blocks back, and when none has any, end.
+// Nothing has run for long although there is work, and nothing says why. What a bisection holds
+// back is let go; then the youngest give their blocks back, and when none has any, end.
 static void break_stall(struct plim_engine *engine)
 {
     struct plm_seq *seq = plm_sched_youngest(engine->sched);
     struct plim_request *youngest = engine->requests;
     engine->counts.stalls++;
     plm_logf(&engine->core->log, PLM_LOG_ERROR, "there is work, but no step could be formed");
-    plm_search_end(engine);
+    plm_bisect_end(engine);
     if (seq != NULL) {
         plm_sched_preempt(engine->sched, seq);
         return;

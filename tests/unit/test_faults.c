@@ -317,7 +317,7 @@ static void finish(plim_engine *engine, struct answer *answers, uint32_t n)
     plm_kv_pool_read(engine->core->pool, &pool);
     ck_assert_uint_eq(sched.running + sched.paused + sched.queued + sched.followers, 0);
     ck_assert_uint_eq(pool.used, 0);
-    ck_assert_uint_eq(engine->search.n, 0);
+    ck_assert_uint_eq(engine->bisect.n, 0);
     ck_assert_uint_eq(metrics(engine).allocations_in_step, 0);
 }
 
@@ -803,7 +803,7 @@ START_TEST(a_passing_fault_ends_nobody)
 END_TEST
 
 // Suspects that leave while they are sought among, the probe's and others.
-START_TEST(suspects_can_leave)
+START_TEST(candidates_can_leave)
 {
     const struct answer *want = undisturbed();
     struct answer got[N];
@@ -816,7 +816,7 @@ START_TEST(suspects_can_leave)
         until_tokens(engine, got, N, 2);
         arm(ALL_ONCE);
         step(engine, 1);
-        ck_assert_uint_eq(engine->search.n, N);
+        ck_assert_uint_eq(engine->bisect.n, N);
         plim_request_cancel(got[leaver].request);
         finish(engine, got, N);
         ck_assert_int_eq(got[leaver].status, PLIM_ERR_CANCELLED);
@@ -1070,7 +1070,7 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tc, a_start_that_hangs_ends_and_says_where, 0, 2);
     tcase_add_test(tc, nan_in_one_row_is_known_at_once);
     tcase_add_test(tc, a_passing_fault_ends_nobody);
-    tcase_add_test(tc, suspects_can_leave);
+    tcase_add_test(tc, candidates_can_leave);
     tcase_add_test(tc, bad_blocks_of_the_prefix_cache_are_forgotten);
     tcase_add_test(tc, a_refused_submit_is_made_again_without_the_ballast);
     tcase_add_test(tc, refused_submits_delay_and_end_nobody);

@@ -396,9 +396,9 @@ static struct plm_seq *oldest_seq(const struct run *run)
 static bool in_trouble(const struct run *run)
 {
     const struct check_state *c = run->check;
-    // A search for whose fault a loss was computes one request after the other anew; it is bounded
+    // A bisection of a loss computes one request after the other anew; it is bounded
     // by their tokens.
-    return run->metrics.asleep || run->engine->recover.down || run->engine->search.n > 0 ||
+    return run->metrics.asleep || run->engine->recover.down || run->engine->bisect.n > 0 ||
            (c->trouble_step > 0 && run->step - c->trouble_step < TROUBLE_STEPS);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose fault it is: the search for the one request at which steps fail.
+// Fault bisection: the one request at which steps fail is found by replays of ever fewer of them.
 #include <string.h>
 
 #include "core/engine/impl.h"
@@ -9,63 +9,63 @@ static uint64_t arrival(const struct plim_request *request)
     return request->choices[0].seq.order;
 }
 
-// ---- suspects ----
+// ---- candidates ----
 
-static void forget_suspect(struct plim_request *request)
+static void forget_candidate(struct plim_request *request)
 {
-    request->suspect = false;
+    request->candidate = false;
     for (uint32_t i = 0; i < request->n; i++) {
         request->choices[i].goal = 0;
         request->choices[i].seq.picked = false;
     }
 }
 
-static void add_suspect(struct plm_search *s, struct plim_request *request)
+static void add_candidate(struct plm_bisect *b, struct plim_request *request)
 {
-    if (request->suspect)
+    if (request->candidate)
         return;
-    request->suspect = true;
-    uint32_t at = s->n++;
-    for (; at > 0 && arrival(s->suspects[at - 1]) > arrival(request); at--)
-        s->suspects[at] = s->suspects[at - 1];
-    s->suspects[at] = request;
+    request->candidate = true;
+    uint32_t at = b->n++;
+    for (; at > 0 && arrival(b->candidates[at - 1]) > arrival(request); at--)
+        b->candidates[at] = b->candidates[at - 1];
+    b->candidates[at] = request;
 }
 
-static void suspect_only(struct plm_search *s, struct plim_request *request)
+static void keep_only(struct plm_bisect *b, struct plim_request *request)
 {
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (s->suspects[i] != request)
-            forget_suspect(s->suspects[i]);
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (b->candidates[i] != request)
+            forget_candidate(b->candidates[i]);
     }
-    s->suspects[0] = request;
-    s->n = 1;
+    b->candidates[0] = request;
+    b->n = 1;
 }
 
-void plm_search_end(struct plim_engine *engine)
+void plm_bisect_end(struct plim_engine *engine)
 {
-    struct plm_search *s = &engine->search;
-    for (uint32_t i = 0; i < s->n; i++)
-        forget_suspect(s->suspects[i]);
-    s->n = s->n_probe = 0;
+    struct plm_bisect *b = &engine->bisect;
+    for (uint32_t i = 0; i < b->n; i++)
+        forget_candidate(b->candidates[i]);
+    b->n = b->n_probe = 0;
     plm_sched_restrict(engine->sched, false);
 }
 
-// Those with rows in the step that failed, in the place of the suspects that there were: a probe
+// Those with rows in the step that failed, in the place of the candidates that there were: a probe
 // holds no others. They are cleared when they have computed what they were about to compute.
 static void collect(struct plim_engine *engine)
 {
-    struct plm_search *s = &engine->search;
+    struct plm_bisect *b = &engine->bisect;
     struct plm_seq *seq;
-    plm_search_end(engine);
+    plm_bisect_end(engine);
     for (uint32_t i = 0; (seq = plm_sched_running_at(engine->sched, i)) != NULL; i++) {
         struct plm_choice *choice = (struct plm_choice *)seq;
         const uint32_t rows = plm_sched_rows(engine->sched, seq);
         if (rows == 0)
             continue;
         choice->goal = seq->n_computed + rows;
-        add_suspect(s, choice->request);
+        add_candidate(b, choice->request);
     }
-    s->n_probe = s->n;
+    b->n_probe = b->n;
 }
 
 // ---- probes ----
@@ -94,41 +94,41 @@ static void borrow_nothing(struct plim_engine *engine, struct plim_request *requ
 
 static void next_probe(struct plim_engine *engine)
 {
-    struct plm_search *s = &engine->search;
-    s->n_probe = s->one_by_one ? 1 : s->n - s->n / 2;
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct plim_request *request = s->suspects[i];
+    struct plm_bisect *b = &engine->bisect;
+    b->n_probe = b->one_by_one ? 1 : b->n - b->n / 2;
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct plim_request *request = b->candidates[i];
         for (uint32_t c = 0; c < request->n; c++)
-            request->choices[c].seq.picked = i < s->n_probe;
+            request->choices[c].seq.picked = i < b->n_probe;
     }
-    if (s->n_probe == 1 && borrows(s->suspects[0]))
-        borrow_nothing(engine, s->suspects[0]);
+    if (b->n_probe == 1 && borrows(b->candidates[0]))
+        borrow_nothing(engine, b->candidates[0]);
     plm_sched_restrict(engine->sched, true);
     engine->counts.replays++;
 }
 
-static void remove_suspects(struct plim_engine *engine, uint32_t first, uint32_t n)
+static void remove_candidates(struct plim_engine *engine, uint32_t first, uint32_t n)
 {
-    struct plm_search *s = &engine->search;
+    struct plm_bisect *b = &engine->bisect;
     for (uint32_t i = first; i < first + n; i++)
-        forget_suspect(s->suspects[i]);
-    memmove(&s->suspects[first], &s->suspects[first + n],
-            (s->n - first - n) * sizeof(struct plim_request *));
-    s->n -= n;
-    if (first < s->n_probe)
-        s->n_probe -= n;
-    if (s->n == 0)
-        plm_search_end(engine);
-    else if (s->n_probe == 0)
+        forget_candidate(b->candidates[i]);
+    memmove(&b->candidates[first], &b->candidates[first + n],
+            (b->n - first - n) * sizeof(struct plim_request *));
+    b->n -= n;
+    if (first < b->n_probe)
+        b->n_probe -= n;
+    if (b->n == 0)
+        plm_bisect_end(engine);
+    else if (b->n_probe == 0)
         next_probe(engine);
 }
 
-void plm_search_drop(struct plim_engine *engine, struct plim_request *request)
+void plm_bisect_drop(struct plim_engine *engine, struct plim_request *request)
 {
-    struct plm_search *s = &engine->search;
-    for (uint32_t i = 0; request->suspect && i < s->n; i++) {
-        if (s->suspects[i] == request)
-            remove_suspects(engine, i, 1);
+    struct plm_bisect *b = &engine->bisect;
+    for (uint32_t i = 0; request->candidate && i < b->n; i++) {
+        if (b->candidates[i] == request)
+            remove_candidates(engine, i, 1);
     }
 }
 
@@ -155,24 +155,24 @@ static void step_aside(struct plim_request *request)
     }
 }
 
-void plm_search_passed(struct plim_engine *engine)
+void plm_bisect_passed(struct plim_engine *engine)
 {
-    struct plm_search *s = &engine->search;
+    struct plm_bisect *b = &engine->bisect;
     bool all = true;
-    for (uint32_t i = 0; i < s->n_probe; i++) {
-        step_aside(s->suspects[i]);
-        all = all && cleared(s->suspects[i]);
+    for (uint32_t i = 0; i < b->n_probe; i++) {
+        step_aside(b->candidates[i]);
+        all = all && cleared(b->candidates[i]);
     }
     if (!all)
         return;
-    if (s->n > 0)
-        remove_suspects(engine, 0, s->n_probe);
+    if (b->n > 0)
+        remove_candidates(engine, 0, b->n_probe);
 }
 
-bool plm_search_make_room(struct plim_engine *engine)
+bool plm_bisect_make_room(struct plim_engine *engine)
 {
     struct plm_seq *seq, *victim = NULL;
-    if (engine->search.n == 0)
+    if (engine->bisect.n == 0)
         return false;
     for (uint32_t i = 0; (seq = plm_sched_running_at(engine->sched, i)) != NULL; i++) {
         if (!seq->picked && (victim == NULL || seq->order > victim->order))
@@ -181,7 +181,7 @@ bool plm_search_make_room(struct plim_engine *engine)
     if (victim != NULL)
         plm_sched_preempt(engine->sched, victim);
     else
-        plm_search_end(engine); // what waits in it can not run alone either
+        plm_bisect_end(engine); // what waits in it can not run alone either
     return true;
 }
 
@@ -197,7 +197,7 @@ static const char *what_happened(int status)
     }
 }
 
-static void convict(struct plim_engine *engine, struct plim_request *request, int status)
+static void end_faulty(struct plim_engine *engine, struct plim_request *request, int status)
 {
     engine->counts.poisoned++;
     plm_logf(&engine->core->log, PLM_LOG_ERROR, "a request is ended: %s (%s)",
@@ -205,43 +205,43 @@ static void convict(struct plim_engine *engine, struct plim_request *request, in
     plm_step_fail(engine, request, status, what_happened(status));
 }
 
-void plm_search_failed(struct plim_engine *engine, int status, struct plim_request *culprit)
+void plm_bisect_failed(struct plim_engine *engine, int status, struct plim_request *culprit)
 {
-    struct plm_search *s = &engine->search;
+    struct plm_bisect *b = &engine->bisect;
     collect(engine);
-    s->one_by_one = false;
+    b->one_by_one = false;
     plm_sched_abandon(engine->sched);
     if (culprit != NULL)
-        suspect_only(s, culprit);
-    if (s->n > 1 || (status == PLM_ERR_NUMERIC && borrows(s->suspects[0]))) {
+        keep_only(b, culprit);
+    if (b->n > 1 || (status == PLM_ERR_NUMERIC && borrows(b->candidates[0]))) {
         next_probe(engine);
         return;
     }
-    culprit = s->suspects[0];
-    plm_search_end(engine);
+    culprit = b->candidates[0];
+    plm_bisect_end(engine);
     for (uint32_t i = 0; i < culprit->n; i++)
         plm_sched_forget(engine->sched, &culprit->choices[i].seq);
-    convict(engine, culprit, status);
+    end_faulty(engine, culprit, status);
 }
 
-void plm_search_lost(struct plim_engine *engine, int status, bool again)
+void plm_bisect_lost(struct plim_engine *engine, int status, bool again)
 {
-    struct plm_search *s = &engine->search;
+    struct plm_bisect *b = &engine->bisect;
     const uint64_t loss = engine->counts.losses;
-    const bool alone = s->n > 0 && s->n_probe == 1;
+    const bool alone = b->n > 0 && b->n_probe == 1;
     collect(engine);
-    s->one_by_one = true;
+    b->one_by_one = true;
     plm_sched_abandon(engine->sched);
-    for (uint32_t i = s->n; i-- > 0;) {
-        struct plim_request *request = s->suspects[i];
+    for (uint32_t i = b->n; i-- > 0;) {
+        struct plim_request *request = b->candidates[i];
         const bool both = again && request->lost_with + 1 == loss;
         request->lost_with = loss;
         if (alone || both)
-            convict(engine, request, status);
+            end_faulty(engine, request, status);
     }
     // Whoever is left after a second loss was in one of them alone.
     if (again || alone)
-        plm_search_end(engine);
-    else if (s->n > 0)
+        plm_bisect_end(engine);
+    else if (b->n > 0)
         next_probe(engine);
 }
