@@ -202,7 +202,7 @@ static void end_faulty(struct plim_engine *engine, struct plim_request *request,
     engine->counts.poisoned++;
     plm_logf(&engine->core->log, PLM_LOG_ERROR, "a request is ended: %s (%s)",
              what_happened(status), plm_strstatus(status));
-    plm_step_fail(engine, request, status, what_happened(status));
+    plm_request_fail(engine, request, status, what_happened(status));
 }
 
 void plm_bisect_failed(struct plim_engine *engine, int status, struct plim_request *culprit)

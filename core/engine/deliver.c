@@ -11,7 +11,7 @@ static void fail_memory(struct plim_engine *engine, struct plim_request *request
                   "no host memory is left for the output of this request");
     memcpy(error.term, "host", sizeof("host"));
     error.retry_after_s = 1;
-    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_HOST, &error);
+    plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_HOST, &error);
 }
 
 // ---- stop strings ----
@@ -82,7 +82,7 @@ static void finish_choice(struct plim_engine *engine, struct plm_choice *choice,
     if (choice->index == 0)
         request->finish = (int32_t)finish;
     if (--request->n_live == 0)
-        plm_step_end_request(engine, request, (enum plim_finish)request->finish, PLIM_OK, NULL);
+        plm_request_finish(engine, request, (enum plim_finish)request->finish, PLIM_OK, NULL);
 }
 
 // What was held back because it might have become a stop string. A character that is not whole is

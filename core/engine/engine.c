@@ -289,9 +289,9 @@ static void cancel_all(plim_engine *engine)
     }
     engine->inbox_head = engine->inbox_tail = NULL;
     while (engine->requests != NULL)
-        plm_step_end_request(engine, engine->requests, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED,
-                             NULL);
-    plm_step_bury(engine);
+        plm_request_finish(engine, engine->requests, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED,
+                           NULL);
+    plm_request_reap(engine);
 }
 
 static void engine_stop(plim_engine *engine)

@@ -317,16 +317,16 @@ int plm_engine_create_in(const struct plm_engine_env *env, const plim_engine_opt
                          struct plim_engine **ret, plim_error *err);
 // plim_engine_free(); returns the bytes of host memory that were not given back (a leak).
 int64_t plm_engine_destroy(struct plim_engine *engine);
-// end.c
+// finish.c
 //
-// Ends a request: its sequences leave, its last event is DONE. error may be NULL.
-void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
-                          enum plim_finish finish, int32_t status, const plim_error *error);
+// Finishes a request: its sequences leave, its last event is DONE. error may be NULL.
+void plm_request_finish(struct plim_engine *engine, struct plim_request *request,
+                        enum plim_finish finish, int32_t status, const plim_error *error);
 // The same for a fault of its own, with a message.
-void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int status,
-                   const char *message);
-// Gives up the engine's hold on the requests that ended.
-void plm_step_bury(struct plim_engine *engine);
+void plm_request_fail(struct plim_engine *engine, struct plim_request *request, int status,
+                      const char *message);
+// Releases the engine's references to the requests that ended.
+void plm_request_reap(struct plim_engine *engine);
 // inflight.c
 //
 // Memory for steps of so many sequences: how their tokens are drawn where the device does that, and

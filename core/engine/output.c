@@ -132,6 +132,6 @@ void plm_output_sample(struct plim_engine *engine, const struct plm_step_output 
         if (r == PLM_OK)
             plm_step_token(engine, choice, &out, plm_now(engine->core->clock));
         else
-            plm_step_fail(engine, choice->request, r, "no token can be chosen");
+            plm_request_fail(engine, choice->request, r, "no token can be chosen");
     }
 }

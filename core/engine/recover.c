@@ -36,7 +36,7 @@ static void give_up(struct plim_engine *engine, int status, const char *why)
     engine->draining = true; // admission answers CLOSED
     pthread_mutex_unlock(&engine->lock);
     while (engine->requests != NULL)
-        plm_step_fail(engine, engine->requests, status, why);
+        plm_request_fail(engine, engine->requests, status, why);
 }
 
 // ---- reopening ----
@@ -218,7 +218,7 @@ bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns)
     struct plm_recover *r = &engine->recover;
     if (r->gone) {
         while (engine->requests != NULL) // submitted while it ended
-            plm_step_fail(engine, engine->requests, PLM_ERR_LOST, "the device was lost");
+            plm_request_fail(engine, engine->requests, PLM_ERR_LOST, "the device was lost");
         return false;
     }
     if (!r->down && plm_device_status(engine->core->device) != PLM_OK)
@@ -261,8 +261,8 @@ static void end_youngest(struct plim_engine *engine)
     plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
                   "the device has no room for the next step of this request");
     error.retry_after_s = 1;
-    plm_step_end_request(engine, ((struct plm_choice *)seq)->request, PLIM_FINISH_ERROR,
-                         PLIM_ERR_NOMEM_NOW, &error);
+    plm_request_finish(engine, ((struct plm_choice *)seq)->request, PLIM_FINISH_ERROR,
+                       PLIM_ERR_NOMEM_NOW, &error);
 }
 
 // Slabs go first, then rows; blocks of the youngest, so that more slabs can; then time. Only when

@@ -33,7 +33,7 @@ static bool take_arrivals(struct plim_engine *engine)
     }
     while (cancel != NULL) {
         struct plim_request *next = cancel->cancel_next;
-        plm_step_end_request(engine, cancel, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED, NULL);
+        plm_request_finish(engine, cancel, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED, NULL);
         if (PLM_PLANT(LEAK))
             plm_kv_pool_alloc(engine->core->pool);
         cancel = next;
@@ -51,7 +51,7 @@ static void time_out(struct plim_engine *engine, int64_t now_ns)
             return;
         plim_error error;
         plm_admission_overdue(engine, request, &error);
-        plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
+        plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
     }
 }
 
@@ -103,7 +103,7 @@ static void refuse_step(struct plim_engine *engine, const struct plm_gate_result
     struct plim_request *request = ((struct plm_choice *)seq)->request;
     plim_error error;
     plm_admission_refused_step(engine, request, gate, &error);
-    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
+    plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
 }
 
 // Forms a batch that the gate lets pass. rows 0: nothing to run.
@@ -116,8 +116,8 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
         plm_sched_form(engine->sched, rows_max, &hook, batch);
         struct plm_seq *stuck = plm_sched_stuck(engine->sched);
         if (stuck != NULL) {
-            plm_step_fail(engine, ((struct plm_choice *)stuck)->request, PLIM_ERR_NOMEM_NEVER,
-                          "the KV cache is smaller than this request alone");
+            plm_request_fail(engine, ((struct plm_choice *)stuck)->request, PLIM_ERR_NOMEM_NEVER,
+                             "the KV cache is smaller than this request alone");
             continue;
         }
         if (batch->shape.rows == 0) {
@@ -443,7 +443,7 @@ static void break_stall(struct plim_engine *engine)
             youngest = r;
     }
     if (youngest != NULL)
-        plm_step_fail(engine, youngest, PLIM_ERR_NOMEM_NOW, "the engine made no progress");
+        plm_request_fail(engine, youngest, PLIM_ERR_NOMEM_NOW, "the engine made no progress");
 }
 
 // There were no rows.
@@ -509,6 +509,6 @@ bool plm_step(struct plim_engine *engine, int64_t now_ns)
     const bool worked = work(engine, now_ns, asleep);
     plm_incident_tell(engine);
     plm_step_publish(engine);
-    plm_step_bury(engine);
+    plm_request_reap(engine);
     return worked || resized;
 }

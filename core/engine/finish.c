@@ -14,7 +14,7 @@ static void unlink_request(struct plim_engine *engine, struct plim_request *requ
 }
 
 // Off the list of cancels and out of the sums of admission.
-static void account_end(struct plim_engine *engine, struct plim_request *request)
+static void account_finish(struct plim_engine *engine, struct plim_request *request)
 {
     pthread_mutex_lock(&engine->lock);
     engine->active--;
@@ -33,7 +33,7 @@ static void account_end(struct plim_engine *engine, struct plim_request *request
     pthread_mutex_unlock(&engine->lock);
 }
 
-static void record_end(struct plim_engine *engine, const struct plim_request *request)
+static void record_finish(struct plim_engine *engine, const struct plim_request *request)
 {
     uint32_t longest = 0;
     for (uint32_t i = 0; i < request->n; i++) {
@@ -47,8 +47,8 @@ static void record_end(struct plim_engine *engine, const struct plim_request *re
     plm_recorder_put(engine->recorder, &r);
 }
 
-void plm_step_end_request(struct plim_engine *engine, struct plim_request *request,
-                          enum plim_finish finish, int32_t status, const plim_error *error)
+void plm_request_finish(struct plim_engine *engine, struct plim_request *request,
+                        enum plim_finish finish, int32_t status, const plim_error *error)
 {
     if (request->ended)
         return;
@@ -79,16 +79,16 @@ void plm_step_end_request(struct plim_engine *engine, struct plim_request *reque
         plm_histogram_add(&engine->counts.decode, request->decode_s);
     }
     unlink_request(engine, request);
-    record_end(engine, request);
+    record_finish(engine, request);
     // What admission sees is true before the caller learns that the request is over.
-    account_end(engine, request);
+    account_finish(engine, request);
     plm_step_publish(engine);
     request->next = engine->ended;
     engine->ended = request;
     plm_events_done(request);
 }
 
-void plm_step_bury(struct plim_engine *engine)
+void plm_request_reap(struct plim_engine *engine)
 {
     while (engine->ended != NULL) {
         struct plim_request *request = engine->ended;
@@ -97,10 +97,10 @@ void plm_step_bury(struct plim_engine *engine)
     }
 }
 
-void plm_step_fail(struct plim_engine *engine, struct plim_request *request, int status,
-                   const char *message)
+void plm_request_fail(struct plim_engine *engine, struct plim_request *request, int status,
+                      const char *message)
 {
     plim_error error;
     plm_error_set(&error, status, NULL, "%s", message);
-    plm_step_end_request(engine, request, PLIM_FINISH_ERROR, status, &error);
+    plm_request_finish(engine, request, PLIM_FINISH_ERROR, status, &error);
 }
