@@ -164,7 +164,7 @@ static int check_host(const struct plm_core *core, int64_t limit, int64_t least,
     return plm_fail_about(err, PLM_ERR_NOMEM_HOST, "host_limit_bytes");
 }
 
-int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err)
+int plm_core_preflight_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err)
 {
     const plim_engine_opts *o = &core->opts;
     const struct plm_plan_caps caps = core->chosen;
@@ -191,11 +191,11 @@ static int load_weights(struct plm_core *core, struct plm_error *err)
 {
     int r = plm_model_weight_bytes(core->model, core->device, &core->weight_sizes, err);
     if (r == PLM_OK)
-        r = plm_core_foresee(core, core->weight_sizes.held_bytes, err);
+        r = plm_core_preflight(core, core->weight_sizes.held_bytes, err);
     if (r == PLM_OK) {
         struct plm_mem_info info = {0};
         plm_device_query_free(core->device, &info);
-        r = plm_core_foresee_host(core, (int64_t)info.total_bytes, err);
+        r = plm_core_preflight_host(core, (int64_t)info.total_bytes, err);
     }
     return r == PLM_OK ? plm_core_take_weights(core, err) : r;
 }

@@ -182,7 +182,7 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
                     struct plm_core **ret, struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
 // Judges from a reading and the model's numbers, before the load, whether a start can succeed.
-int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
+int plm_core_preflight(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err);
 // Tells opts.progress. False: it has stopped the start; what is under way ends with CANCELLED,
 // which plm_core_stopped says.
 bool plm_core_progress(struct plm_core *core, const char *stage, uint64_t done, uint64_t total);
@@ -196,7 +196,8 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err);
 // a failure.
 int plm_core_reopen(struct plm_core *core, struct plm_error *err);
 // The same of the host's budget, on a device of total_bytes.
-int plm_core_foresee_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err);
+int plm_core_preflight_host(const struct plm_core *core, int64_t total_bytes,
+                            struct plm_error *err);
 // Sequences of a step where no number was asked for.
 #define PLM_DEFAULT_SEQUENCES 8
 // Fills core->chosen: what was asked for, and where nothing was, what is sensible on a device that

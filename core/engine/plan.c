@@ -168,7 +168,7 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     plm_core_profile_opts(core, &caps, core->weight_sizes.slabs, &opts);
     r = plm_plan_dry(&opts, &reading, (int64_t)core->weight_sizes.held_bytes, &result, err);
     if (r == PLM_OK)
-        r = plm_core_foresee_host(core, (int64_t)device_bytes, err);
+        r = plm_core_preflight_host(core, (int64_t)device_bytes, err);
     if (r != PLM_OK)
         return r;
     struct plm_ledger_stats ledger;

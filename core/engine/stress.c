@@ -255,7 +255,7 @@ static void profile_opts(const struct plm_core *core, struct plm_profile_opts *r
     plm_core_profile_opts(core, plm_device_caps(core->device), c.allocs - c.frees, ret);
 }
 
-int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err)
+int plm_core_preflight(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err)
 {
     struct plm_profile_opts opts;
     struct plm_stress_reading reading;
@@ -264,7 +264,7 @@ int plm_core_foresee(struct plm_core *core, uint64_t weight_bytes, struct plm_er
         return plm_fail(err, r, "the device's memory could not be read: %s", plm_strstatus(r));
     plm_core_choose(core, plm_device_caps(core->device), &reading);
     profile_opts(core, &opts);
-    return plm_profile_foresee(&opts, &reading, (int64_t)weight_bytes, err);
+    return plm_profile_preflight(&opts, &reading, (int64_t)weight_bytes, err);
 }
 
 void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)

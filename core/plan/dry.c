@@ -105,7 +105,7 @@ int plm_plan_dry(const struct plm_profile_opts *opts, const struct plm_stress_re
 {
     struct plm_plan_input in = opts->in;
     struct plm_plan plan;
-    int r = plm_profile_foresee(opts, reading, weight_bytes, err);
+    int r = plm_profile_preflight(opts, reading, weight_bytes, err);
     if (r != PLM_OK)
         return r;
     in.T = reading->T;

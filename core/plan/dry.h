@@ -29,7 +29,7 @@ void plm_dry_reading(const struct plm_caps *caps, uint64_t device_bytes,
                      struct plm_stress_reading *ret);
 
 // The plan that the loop ends with on such a device, where every forward keeps to its cost.
-// weight_bytes: as held. PLM_OK, or what plm_profile_foresee and the loop say: INVALID,
+// weight_bytes: as held. PLM_OK, or what plm_profile_preflight and the loop say: INVALID,
 // OUT_OF_DEVICE.
 int plm_plan_dry(const struct plm_profile_opts *opts, const struct plm_stress_reading *reading,
                  int64_t weight_bytes, struct plm_plan *ret, struct plm_error *err);

@@ -246,9 +246,9 @@ static int check(const struct plm_profile_opts *opts, struct plm_error *err)
     return plm_plan_check(&in, err);
 }
 
-int plm_profile_foresee(const struct plm_profile_opts *opts,
-                        const struct plm_stress_reading *reading, int64_t weight_bytes,
-                        struct plm_error *err)
+int plm_profile_preflight(const struct plm_profile_opts *opts,
+                          const struct plm_stress_reading *reading, int64_t weight_bytes,
+                          struct plm_error *err)
 {
     struct plm_plan_input in = opts->in;
     struct plm_plan_caps caps;

@@ -169,9 +169,9 @@ uint32_t plm_profile_probe_blocks(const struct plm_plan_caps *caps);
 // Judges before anything is loaded whether a start can succeed at all: a reading with nothing of
 // ours in it, and the bytes of the weights. PLM_OK, INVALID, or OUT_OF_DEVICE with the message that
 // names each knob.
-int plm_profile_foresee(const struct plm_profile_opts *opts,
-                        const struct plm_stress_reading *reading, int64_t weight_bytes,
-                        struct plm_error *err);
+int plm_profile_preflight(const struct plm_profile_opts *opts,
+                          const struct plm_stress_reading *reading, int64_t weight_bytes,
+                          struct plm_error *err);
 // The room by the formula when a device reads so; 0 where it can not be computed.
 int64_t plm_profile_room(const struct plm_profile_opts *opts,
                          const struct plm_stress_reading *reading);

@@ -371,9 +371,9 @@ START_TEST(the_cpu_runs_few_layers_and_less_at_full_context)
 }
 END_TEST
 
-// What is foreseen before a load agrees with what a start then finds, where the device hides
+// What is checked before a load agrees with what a start then finds, where the device hides
 // nothing.
-START_TEST(a_start_is_foreseen)
+START_TEST(a_start_has_a_preflight)
 {
     int good = 0, bad = 0;
     for (int64_t total = 4 * GIB; total < 8 * GIB; total += 37 * MIB) {
@@ -391,13 +391,13 @@ START_TEST(a_start_is_foreseen)
             w.weights = weights;
             if (world_used(&w) > w.total)
                 continue;
-            int foreseen = plm_profile_foresee(&o, &empty, weights, &before);
+            int checked = plm_profile_preflight(&o, &empty, weights, &before);
             int found = world_start(&w, o, &p, &err);
-            ck_assert_msg(foreseen == found, "%lld MiB: %s / %s", (long long)(total / MIB),
+            ck_assert_msg(checked == found, "%lld MiB: %s / %s", (long long)(total / MIB),
                           before.msg, err.msg);
             good += found == PLM_OK;
             bad += found != PLM_OK;
-            if (foreseen != PLM_OK)
+            if (checked != PLM_OK)
                 ck_assert_ptr_nonnull(strstr(before.msg, "the model does not fit: "));
         }
     }
@@ -602,7 +602,7 @@ int main(void)
     tcase_add_test(tc, a_pinned_size_is_never_shrunk);
     tcase_add_test(tc, readings_that_never_settle_count_at_their_worst);
     tcase_add_test(tc, the_cpu_runs_few_layers_and_less_at_full_context);
-    tcase_add_test(tc, a_start_is_foreseen);
+    tcase_add_test(tc, a_start_has_a_preflight);
     tcase_add_test(tc, bad_options_are_named_before_anything_runs);
     tcase_add_test(tc, every_call_may_fail);
     tcase_add_test(tc, random_devices_end_well_or_with_a_reason);
