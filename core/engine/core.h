@@ -98,16 +98,16 @@ struct plm_tune {
     } made[PLM_TUNING_ENTRIES_MAX];
 };
 
-// What steps took when the plan was proved, by width: with little to attend to, and with much
-// (residency.c). Attended: positions that the rows of a step look at, summed.
-#define PLM_PACE_WIDTHS 12 // each four times the one before: up to 4 M rows
-struct plm_pace {
-    struct plm_pace_width {
+// The step-time baseline: what steps took when the plan was proved, by width: with little to attend
+// to, and with much (residency.c). Attended: positions that the rows of a step look at, summed.
+#define PLM_BASELINE_WIDTHS 12 // each four times the one before: up to 4 M rows
+struct plm_baseline {
+    struct plm_baseline_width {
         uint32_t rows;
         uint64_t near_attended, far_attended;
         int64_t near_ns, far_ns;
-    } widths[PLM_PACE_WIDTHS]; // ascending
-    uint32_t n;                // 0: steps are not watched
+    } widths[PLM_BASELINE_WIDTHS]; // ascending
+    uint32_t n;                    // 0: steps are not watched
 };
 
 // What an engine stands on, from its creator: a program that embeds it gets the system's; tests and
@@ -150,7 +150,7 @@ struct plm_core {
     struct plm_shape worst; // that it is for
     int64_t forward_ns;     // of the last forward that ran
     int64_t ended_ns;       // when it ended
-    struct plm_pace pace;
+    struct plm_baseline baseline;
     struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
@@ -240,8 +240,8 @@ int plm_core_validate_pool(struct plm_core *core, struct plm_error *err);
 // nothing could be told. The `slow_bytes` of struct plm_stress_ops; ctx is the core, whose
 // workspace is overwritten.
 int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes);
-// Times steps on the proved pool, into core->pace.
-void plm_core_pace(struct plm_core *core);
+// Times steps on the proved pool, into core->baseline.
+void plm_core_take_baseline(struct plm_core *core);
 // Whether others can take what such a device gave us: what is in host memory is not the question.
 bool plm_core_may_lose_memory(const struct plm_caps *caps);
 // Reads opts.certificate. False where there is none that holds for this start, and says why.

@@ -110,7 +110,7 @@ int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes)
     return r;
 }
 
-// ---- what steps take ----
+// ---- the step-time baseline ----
 
 #define NEAR_CONTEXT 64 // tokens: next to nothing to attend to
 // Rows x context of the longer ones: 32 GiB of KV for a model of 8 B parameters, 10 ms on an H100;
@@ -145,13 +145,13 @@ static bool time_step(struct plm_core *core, uint32_t rows, uint32_t ctx, int64_
 }
 
 // What can not be timed is not watched; what it means for the start, others say.
-void plm_core_pace(struct plm_core *core)
+void plm_core_take_baseline(struct plm_core *core)
 {
     const struct plm_shape *worst = &core->worst;
-    struct plm_pace *pace = &core->pace;
-    pace->n = 0;
-    for (uint32_t rows = 1; pace->n < PLM_PACE_WIDTHS; rows *= 4) {
-        struct plm_pace_width *w = &pace->widths[pace->n];
+    struct plm_baseline *baseline = &core->baseline;
+    baseline->n = 0;
+    for (uint32_t rows = 1; baseline->n < PLM_BASELINE_WIDTHS; rows *= 4) {
+        struct plm_baseline_width *w = &baseline->widths[baseline->n];
         w->rows = rows < worst->rows ? rows : worst->rows;
         const uint32_t seqs = w->rows < worst->seqs ? w->rows : worst->seqs;
         const uint32_t least = (uint32_t)plm_div_ceil(w->rows, seqs);
@@ -163,21 +163,21 @@ void plm_core_pace(struct plm_core *core)
         if (!time_step(core, w->rows, near, &w->near_ns, &w->near_attended) ||
             !time_step(core, w->rows, far, &w->far_ns, &w->far_attended))
             return;
-        pace->n++;
+        baseline->n++;
         if (w->rows == worst->rows)
             return;
     }
 }
 
 // 0: nothing so wide or so long was timed, or nothing takes time here.
-static int64_t usual_ns(const struct plm_pace *pace, uint32_t rows, uint64_t attends)
+static int64_t usual_ns(const struct plm_baseline *baseline, uint32_t rows, uint64_t attends)
 {
     uint32_t i = 0;
-    while (i < pace->n && pace->widths[i].rows < rows)
+    while (i < baseline->n && baseline->widths[i].rows < rows)
         i++;
-    if (i == pace->n)
+    if (i == baseline->n)
         return 0;
-    const struct plm_pace_width *w = &pace->widths[i];
+    const struct plm_baseline_width *w = &baseline->widths[i];
     if (attends > FAR_TIMES * w->far_attended)
         return 0;
     if (attends <= w->near_attended || w->far_attended == w->near_attended ||
@@ -231,7 +231,7 @@ void plm_residency_step(struct plim_engine *engine, uint32_t rows, uint64_t atte
     const struct plm_core *core = engine->core;
     struct plm_slow *s = &engine->slow;
     const int64_t ns = core->forward_ns;
-    const int64_t usual = usual_ns(&core->pace, rows, attended);
+    const int64_t usual = usual_ns(&core->baseline, rows, attended);
     if (usual == 0)
         return;
     const bool over = ns > SLOW_STEP * usual + SLOW_SLACK_NS;

@@ -201,7 +201,7 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
     }
     step->shape = batch->shape;
     step->seqs = batch->logits_seqs;
-    step->attended = core->pace.n > 0 ? attended(batch) : 0;
+    step->attended = core->baseline.n > 0 ? attended(batch) : 0;
     plm_device_step_begin(core->device);
     if (PLM_PLANT(ALLOC))
         plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});

@@ -226,7 +226,7 @@ static void seal(void *ctx)
 {
     struct plm_core *core = ctx;
     if (plm_core_may_lose_memory(plm_device_caps(core->device)))
-        plm_core_pace(core);
+        plm_core_take_baseline(core);
     plm_device_seal(core->device, true);
 }
 

@@ -259,7 +259,7 @@ START_TEST(steps_that_become_slow_are_pressure)
     uint64_t least;
     rig_init_soft(&rig, PLIM_NEIGHBOURS_AUTO);
     start(&rig);
-    ck_assert_uint_gt(rig.engine->core->pace.n, 2);
+    ck_assert_uint_gt(rig.engine->core->baseline.n, 2);
     run_slow(&rig, 3, 20, 120, &least); // a card that is shared
     ck_assert_uint_eq(metrics(&rig).slow_steps, 0);
     ck_assert_uint_eq(least, rig.blocks);
@@ -317,7 +317,7 @@ START_TEST(elsewhere_a_slow_step_is_only_slow)
     else
         rig.sim.submit_ns = 0;
     start(&rig);
-    ck_assert_int_eq(rig.engine->core->pace.n > 0, _i == 2);
+    ck_assert_int_eq(rig.engine->core->baseline.n > 0, _i == 2);
     run_slow(&rig, 10, 20, 400, &least);
     ck_assert_uint_eq(metrics(&rig).slow_steps, 0);
     ck_assert_uint_eq(least, rig.blocks);
