@@ -156,7 +156,7 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
     const bool is_stop = is_among(out->token, request->stop_tokens, request->n_stop_tokens);
     // The end-of-generation token has no text and is no part of the answer: no TOKEN event. Nor is
     // a stop token, unless it was asked for.
-    if (!request->unheard &&
+    if (!request->admit_event_lost &&
         ((is_stop && !request->include_stop) ||
          (!request->ignore_eos && is_among(out->token, engine->core->eog, engine->core->n_eog)))) {
         finish_with_rest(engine, choice, PLIM_FINISH_STOP);
@@ -164,7 +164,7 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
     }
     choice->completions++;
     request->completions++;
-    if (request->unheard || !send_token(engine, choice, out, &stopped)) {
+    if (request->admit_event_lost || !send_token(engine, choice, out, &stopped)) {
         fail_memory(engine, request);
         return;
     }

@@ -96,10 +96,10 @@ struct plim_request {
     uint32_t completions;
     bool began;
     bool ended;
-    bool candidate;      // of the bisection
-    uint64_t counted_at; // the number of the last forecast that counted it
-    uint64_t lost_with;  // the number of the last loss at which it had rows; 0: none
-    bool unheard;        // there was no host memory to say ADMITTED: ends at its first token
+    bool candidate;        // of the bisection
+    uint64_t counted_at;   // the number of the last forecast that counted it
+    uint64_t lost_with;    // the number of the last loss at which it had rows; 0: none
+    bool admit_event_lost; // no host memory for ADMITTED: the request ends at its first token
 
     // DONE, written before events.done.
     int32_t finish;

@@ -74,7 +74,7 @@ static void admitted(void *ctx, struct plm_seq *seq)
     pthread_mutex_lock(&engine->lock);
     plm_admission_leave_queue(engine, request);
     pthread_mutex_unlock(&engine->lock);
-    request->unheard = !plm_events_admitted(request);
+    request->admit_event_lost = !plm_events_admitted(request);
     plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_ADMIT,
                                                             .value = (int64_t)request->record_id});
 }
