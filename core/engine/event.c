@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "core/engine/impl.h"
 
 // One record, followed by n_top alternatives and the text, padded to 4 bytes.
@@ -202,7 +202,7 @@ int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *eve
         fill_record(ev, &e);
     } else if (done) {
         fill_done(request, &e);
-        ev->done_taken = !PLM_PLANT(TWICE);
+        ev->done_taken = !PLM_FAULT_SEED(TWICE);
     } else {
         return PLIM_ERR_TIMEOUT;
     }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "core/base/random.h"
 #include "core/base/utf8.h"
 #include "core/base/work.h"
@@ -536,7 +536,7 @@ static int submit(plim_engine *engine, const plim_request_opts *o, plim_request 
     r = plm_error_host(engine, r, &meter, o->host_charged_bytes, err);
     if (host)
         plm_admission_refused_host(engine, r, err);
-    if (PLM_PLANT(KEEP) && r != PLIM_OK)
+    if (PLM_FAULT_SEED(KEEP) && r != PLIM_OK)
         return r;
     plm_tokens_finish(&prompt);
     return r;

@@ -2,7 +2,7 @@
 // One step: take in what arrived, form a batch, ask the gate, run, sample, deliver. On devices that
 // let it, decodes run one step ahead of the host.
 #include "core/base/checked.h"
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "core/engine/impl.h"
 
 // ---- arrivals ----
@@ -34,7 +34,7 @@ static bool take_arrivals(struct plim_engine *engine)
     while (cancel != NULL) {
         struct plim_request *next = cancel->cancel_next;
         plm_request_finish(engine, cancel, PLIM_FINISH_CANCELLED, PLIM_ERR_CANCELLED, NULL);
-        if (PLM_PLANT(LEAK))
+        if (PLM_FAULT_SEED(LEAK))
             plm_kv_pool_alloc(engine->core->pool);
         cancel = next;
     }
@@ -203,7 +203,7 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
     step->seqs = batch->logits_seqs;
     step->attended = core->baseline.n > 0 ? attended(batch) : 0;
     plm_device_step_begin(core->device);
-    if (PLM_PLANT(ALLOC))
+    if (PLM_FAULT_SEED(ALLOC))
         plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
     const int r = plm_core_submit(core, &forward, &step->run);
     plm_device_step_end(core->device);

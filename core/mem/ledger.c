@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 
 #define PAGE_TABLE_UNIT   512                 // bytes per byte of page table
 #define DRIVER_LATE_BYTES (INT64_C(32) << 20) // see plm_ledger_tolerance
@@ -96,7 +96,7 @@ void plm_ledger_phase(struct plm_ledger *ledger, enum plm_phase phase)
 {
     begin(ledger);
     ledger->phase = phase;
-    if (PLM_PLANT(PEAK))
+    if (PLM_FAULT_SEED(PEAK))
         set(&ledger->all.peak_held, get(&ledger->all.held));
     // What is held when a phase begins is held in it.
     lift(&ledger->phase_peak[phase], get(&ledger->all.held));

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "core/base/checked.h"
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "kernels/abi.h"
 
 #define TOKENS          ((uint64_t)PLM_KV_BLOCK_TOKENS)
@@ -426,7 +426,7 @@ void plm_admit_check(const struct plm_admit_limits *limits, const struct plm_adm
     if (ret->verdict == PLM_REFUSE_NOW && ret->retry_after_s == 0)
         ret->retry_after_s = plm_admit_retry_after(state->tokens_to_blocks, state->tokens_per_s);
     make_offer(limits, state, request, &ret->offer);
-    if (PLM_PLANT(OFFER) && ret->offer.prompt_tokens > 0)
+    if (PLM_FAULT_SEED(OFFER) && ret->offer.prompt_tokens > 0)
         ret->offer.prompt_tokens += PLM_KV_BLOCK_TOKENS;
 }
 

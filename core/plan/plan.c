@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "core/base/checked.h"
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "kernels/abi.h"
 
 const char *plm_plan_term_name(enum plm_plan_term term)
@@ -222,7 +222,7 @@ int plm_plan_compute(const struct plm_plan_input *in, struct plm_plan *ret, stru
     plan_foreign(&p);
     plan_room(&p);
     plan_reserves(&p);
-    p.budget = scale(p.room - p.resident - p.host - (PLM_PLANT(MARGIN) ? 0 : p.margin),
+    p.budget = scale(p.room - p.resident - p.host - (PLM_FAULT_SEED(MARGIN) ? 0 : p.margin),
                      in->memory_fraction);
     plan_blocks(&p);
     *ret = p;

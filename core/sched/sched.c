@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "core/sched/sched_impl.h"
 
 int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
@@ -208,7 +208,7 @@ struct plm_seq *plm_sched_youngest(const struct plm_sched *s)
 {
     struct plm_seq *youngest = NULL;
     for (uint32_t i = 0; i < s->running; i++) {
-        if (youngest == NULL || (s->slots[i].seq->order > youngest->order) != PLM_PLANT(LANE))
+        if (youngest == NULL || (s->slots[i].seq->order > youngest->order) != PLM_FAULT_SEED(LANE))
             youngest = s->slots[i].seq;
     }
     return youngest;

@@ -337,7 +337,7 @@ static void base_opts(const struct fault *fault, plim_engine_opts *o)
     o->max_total_tokens = device ? 0 : CTX;
 }
 
-static void plant(const struct fault *fault, struct plm_host *host, struct plm_sim_event *event)
+static void inject(const struct fault *fault, struct plm_host *host, struct plm_sim_event *event)
 {
     switch (fault->kind) {
     case FAULT_HOST:
@@ -410,7 +410,7 @@ void life_run(const struct fault *fault, struct life *ret)
         env.backend = &plm_sim_backend;
         env.backend_opts = &sim;
     }
-    plant(fault, host, &event);
+    inject(fault, host, &event);
     live(&run, &env, fault, &world);
     ret->host_left = run.engine != NULL ? plm_engine_destroy(run.engine) : plm_host_destroy(host);
     ret->device_left = world.taken_bytes + world.driver_bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One whole life of an engine, in process and the same every time: start on a simulated device that
 // computes on the CPU, ASKS mixed requests beside every call of the public API that allocates, one
-// more request after them, shutdown. One fault is planted in it; what came of each request is
+// more request after them, shutdown. One fault is injected into it; what came of each request is
 // recorded, so that a life with a fault can be compared with one without.
 #ifndef TORTURE_LIFE_H
 #define TORTURE_LIFE_H
@@ -50,7 +50,7 @@ struct life {
     plim_metrics end;  // when all had ended
     int64_t host_left; // bytes, after the shutdown
     uint64_t device_left;
-    uint64_t allocations[FAULT_KINDS]; // points at which a fault of this kind can be planted
+    uint64_t allocations[FAULT_KINDS]; // points at which a fault of this kind can be injected
 };
 
 void life_run(const struct fault *fault, struct life *ret);

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/plant.h"
+#include "core/base/fault_seed.h"
 #include "tests/worlds/model.h"
 #include "tests/worlds/play.h"
 #include "tests/worlds/random.h"
@@ -18,8 +18,8 @@
 #define TOLD_MAX  5 // failing worlds that a job describes; it goes on counting
 #define HISTOGRAM 128
 
-#ifdef PLM_PLANTS
-enum plm_plant plm_planted;
+#ifdef PLM_FAULT_SEEDS
+enum plm_fault_seed plm_fault_seeded;
 #endif
 
 struct args {
@@ -27,8 +27,8 @@ struct args {
     bool has_world, print, verbose, twice, replay;
     const char *backend;
     unsigned jobs;
-    const char *incident; // file for the last incident's world
-    const char *plant;    // the planted bug that must show; NULL: none
+    const char *incident;   // file for the last incident's world
+    const char *fault_seed; // the seeded fault that must show; NULL: none
     enum invariant shows_as;
 };
 
@@ -36,7 +36,7 @@ struct args {
 struct tally {
     uint64_t worlds, failed, not_started, steps, tokens, requests, finished, refused, offers;
     uint64_t incidents, shown; // worlds with one, and those whose own world shows it again
-    uint64_t caught_at;        // number of the world that showed a planted bug
+    uint64_t caught_at;        // number of the world that showed a seeded fault
     uint64_t faults[FAULTS];
     uint64_t n_requests[HISTOGRAM]; // worlds with so many
     uint64_t n_events[HISTOGRAM];
@@ -255,7 +255,7 @@ static void job(const struct args *args, unsigned index, struct tally *tally)
         if (args->replay && run.fault == NO_FAULT && run.incidents > 0)
             tally->shown += play_incident(&run, &incident);
         add(tally, &run);
-        if (args->plant != NULL && run.fault == args->shows_as)
+        if (args->fault_seed != NULL && run.fault == args->shows_as)
             tally->caught_at = i + 1;
         if (args->verbose || (run.fault != NO_FAULT && tally->failed <= TOLD_MAX)) {
             char name[64];
@@ -281,16 +281,16 @@ static uint32_t median(const uint64_t *histogram, uint64_t n)
     return HISTOGRAM - 1;
 }
 
-// A planted bug must show: that is what this run is for.
-static int report_plant(const struct tally *jobs, unsigned n, const char *plant)
+// A seeded fault must show: that is what this run is for.
+static int report_fault_seed(const struct tally *jobs, unsigned n, const char *fault_seed)
 {
     for (unsigned j = 0; j < n; j++) {
         if (jobs[j].caught_at == 0)
             continue;
-        printf("plant %s: world %" PRIu64 " shows it\n", plant, jobs[j].caught_at);
+        printf("fault seed %s: world %" PRIu64 " shows it\n", fault_seed, jobs[j].caught_at);
         return 0;
     }
-    printf("FAIL  plant %s: no world shows it\n", plant);
+    printf("FAIL  fault seed %s: no world shows it\n", fault_seed);
     return 1;
 }
 
@@ -342,8 +342,8 @@ static int play_many(const struct args *args)
             bad = 1;
         }
     }
-    if (args->plant != NULL)
-        return report_plant(tallies, args->jobs, args->plant) || bad;
+    if (args->fault_seed != NULL)
+        return report_fault_seed(tallies, args->jobs, args->fault_seed) || bad;
     return report(tallies, args->jobs) || bad;
 }
 
@@ -355,7 +355,8 @@ static int usage(void)
           "OUT] "
           "FILE...\n"
           "       worlds --count N [--seed S] [--jobs J] [--twice] [--replay]   random worlds\n"
-          "       worlds --plant NAME --count N [--seed S]           until a planted bug shows\n"
+          "       worlds --fault-seed NAME --count N [--seed S]           until a seeded fault "
+          "shows\n"
           "       worlds --world SEED [--verbose] [--twice]          one of them\n"
           "       worlds --print SEED                                its text\n",
           stderr);
@@ -372,25 +373,29 @@ static bool take_number(char **argv, int argc, int *i, uint64_t *ret)
     return errno == 0 && *end == '\0' && end != argv[*i];
 }
 
-// Arms a planted bug, and says which check must find it.
-static bool plant(const char *name, enum invariant *ret_shows_as)
+// Arms a seeded fault, and says which check must find it.
+static bool arm(const char *name, enum invariant *ret_shows_as)
 {
-#ifdef PLM_PLANTS
+#ifdef PLM_FAULT_SEEDS
     static const struct {
         const char *name;
-        enum plm_plant plant;
+        enum plm_fault_seed seed;
         enum invariant shows_as;
-    } plants[] = {
-        {"margin", PLM_PLANT_MARGIN, FAULT_MARGIN}, {"leak", PLM_PLANT_LEAK, FAULT_BLOCKS},
-        {"alloc", PLM_PLANT_ALLOC, FAULT_ALLOC},    {"keep", PLM_PLANT_KEEP, FAULT_BALANCE},
-        {"twice", PLM_PLANT_TWICE, FAULT_ONCE},     {"peak", PLM_PLANT_PEAK, FAULT_PEAK},
-        {"offer", PLM_PLANT_OFFER, FAULT_OFFER},    {"lane", PLM_PLANT_LANE, FAULT_LANE},
+    } seeds[] = {
+        {"margin", PLM_FAULT_SEED_MARGIN, FAULT_MARGIN},
+        {"leak", PLM_FAULT_SEED_LEAK, FAULT_BLOCKS},
+        {"alloc", PLM_FAULT_SEED_ALLOC, FAULT_ALLOC},
+        {"keep", PLM_FAULT_SEED_KEEP, FAULT_BALANCE},
+        {"twice", PLM_FAULT_SEED_TWICE, FAULT_ONCE},
+        {"peak", PLM_FAULT_SEED_PEAK, FAULT_PEAK},
+        {"offer", PLM_FAULT_SEED_OFFER, FAULT_OFFER},
+        {"lane", PLM_FAULT_SEED_LANE, FAULT_LANE},
     };
-    for (size_t i = 0; i < sizeof(plants) / sizeof(plants[0]); i++) {
-        if (strcmp(name, plants[i].name) != 0)
+    for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++) {
+        if (strcmp(name, seeds[i].name) != 0)
             continue;
-        plm_planted = plants[i].plant;
-        *ret_shows_as = plants[i].shows_as;
+        plm_fault_seeded = seeds[i].seed;
+        *ret_shows_as = seeds[i].shows_as;
         return true;
     }
 #endif
@@ -398,14 +403,14 @@ static bool plant(const char *name, enum invariant *ret_shows_as)
     return false;
 }
 
-// Planted bugs are built into the program beside this one, which goes on with the same arguments.
-static void become_planted(char **argv)
+// Seeded faults are built into the program beside this one, which goes on with the same arguments.
+static void become_seeded(char **argv)
 {
-#ifndef PLM_PLANTS
+#ifndef PLM_FAULT_SEEDS
     char path[4096];
     for (char **arg = argv + 1; *arg != NULL; arg++) {
-        const int n = snprintf(path, sizeof(path), "%s-planted", argv[0]);
-        if (strcmp(*arg, "--plant") == 0 && n > 0 && (size_t)n < sizeof(path))
+        const int n = snprintf(path, sizeof(path), "%s-seeded", argv[0]);
+        if (strcmp(*arg, "--fault-seed") == 0 && n > 0 && (size_t)n < sizeof(path))
             execv(path, argv);
     }
 #else
@@ -440,8 +445,8 @@ static int parse(int argc, char **argv, struct args *a)
             a->backend = argv[++i];
         else if (strcmp(argv[i], "--incident") == 0 && i + 1 < argc)
             a->incident = argv[++i];
-        else if (strcmp(argv[i], "--plant") == 0 && i + 1 < argc)
-            ok = plant(a->plant = argv[++i], &a->shows_as);
+        else if (strcmp(argv[i], "--fault-seed") == 0 && i + 1 < argc)
+            ok = arm(a->fault_seed = argv[++i], &a->shows_as);
         else
             ok = false;
         if (!ok)
@@ -465,7 +470,7 @@ static int no_backend(const char *name)
 int main(int argc, char **argv)
 {
     struct args args;
-    become_planted(argv);
+    become_seeded(argv);
     const int first = parse(argc, argv, &args);
     if (first < 0 || (first == argc && args.count == 0 && !args.has_world))
         return usage();
