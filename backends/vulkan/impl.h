@@ -340,12 +340,13 @@ struct plm_vk_grid {
 
 // What a device runs: the table, less what its driver, its options or this build lack.
 struct plm_vk_kernels {
-    bool frugal; // one kernel of each kind, and few specialisations
+    bool fast_compile; // one kernel of each kind, and few specialisations
     int16_t shader[PLM_VK_KERNEL_ROWS_MAX][PLM_VK_TYPES + 1]; // index in plm_vk_shaders, or -1
 };
-// frugal: for drivers on a CPU, which take longer to make a kernel than to run it for minutes.
+// fast_compile: for drivers on a CPU, which take longer to make a kernel than to run it for
+// minutes.
 void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math,
-                         bool frugal);
+                         bool fast_compile);
 // Mask of 1 << PLM_OP_x that have a kernel.
 uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels);
 

@@ -20,7 +20,7 @@
 #define PANEL 16u
 // Rows of activations that a product by lanes takes at once on a CPU: LLVM is busy for seconds with
 // the kernel for 8.
-#define FRUGAL_ROWS 2u
+#define FAST_COMPILE_ROWS 2u
 // Rows times panels that an invocation of a product by lanes may have sums for, and the rows of qkv
 // that takes heads whole.
 #define LANES_SUMS     16u
@@ -50,7 +50,7 @@ struct row {
     uint32_t n_spec;
     uint32_t constants[PLM_VK_SPEC_MAX]; // those that do not follow from the arguments
     uint32_t subgroup;                   // the size that it needs; 0: any
-    bool frugal;                         // for drivers on a CPU, and there instead of the others
+    bool fast_compile;                   // for drivers on a CPU, and there instead of the others
 };
 
 // ---- grids ----
@@ -166,8 +166,8 @@ static struct plm_vk_grid coopmat_matmul(const void *args, const uint32_t *spec)
     .n_spec = 4, .constants = {R, P, S, W}
 // On a CPU every component of a load costs alike and nothing is shared, so that tiles pay for one
 // row already; on a GPU, from more rows on than lanes take at once.
-#define CPU_ROW(math)  TILE(math, 1, 4, 1, 16), .max_rows = 1, .frugal = true
-#define CPU_ROWS(math) TILE(math, 2, 2, 1, 16), .min_rows = 2, .frugal = true
+#define CPU_ROW(math)  TILE(math, 1, 4, 1, 16), .max_rows = 1, .fast_compile = true
+#define CPU_ROWS(math) TILE(math, 2, 2, 1, 16), .min_rows = 2, .fast_compile = true
 #define MANY(math)     TILE(math, 4, 1, 8, 128), .min_rows = PLM_VULKAN_FEW_ROWS + 1
 
 static const struct row table[] = {
@@ -279,15 +279,17 @@ static bool repeats(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t t
 {
     for (uint16_t k = 0; k < i; k++)
         if (table[k].op == table[i].op && table[k].acts == table[i].acts &&
-            (table[k].min_rows == table[i].min_rows || (table[k].frugal && !table[i].frugal)) &&
+            (table[k].min_rows == table[i].min_rows ||
+             (table[k].fast_compile && !table[i].fast_compile)) &&
             kernels->shader[k][type] >= 0)
             return true;
     return false;
 }
 
-void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math, bool frugal)
+void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math,
+                         bool fast_compile)
 {
-    ret->frugal = frugal;
+    ret->fast_compile = fast_compile;
     memset(ret->shader, -1, sizeof(ret->shader));
     for (uint16_t i = 0; i < ROWS; i++)
         for (uint16_t type = 0; type <= PLM_VK_TYPES; type++)
@@ -296,7 +298,8 @@ void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f1
                     find_shader(&(struct plm_vk_kernel){.row = i, .type = type}, needs_met);
     for (uint16_t i = 0; i < ROWS; i++)
         for (uint16_t type = 0; type <= PLM_VK_TYPES; type++) {
-            if ((table[i].math == F16_MATH && !f16_math) || (table[i].frugal && !frugal))
+            if ((table[i].math == F16_MATH && !f16_math) ||
+                (table[i].fast_compile && !fast_compile))
                 ret->shader[i][type] = -1;
             if (ret->shader[i][type] < 0)
                 continue;
@@ -304,7 +307,7 @@ void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f1
                 drop(ret, table[i].op, F32_MATH, type);
             if (table[i].math == DOT_MATH)
                 drop(ret, table[i].op, Q8_MATH, type);
-            if (frugal && repeats(ret, i, type))
+            if (fast_compile && repeats(ret, i, type))
                 ret->shader[i][type] = -1;
         }
 }
@@ -403,7 +406,7 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
 {
     memcpy(spec, row->constants, sizeof(row->constants));
     if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
-        spec[0] = power_of_two(f->rows, kernels->frugal ? FRUGAL_ROWS : PLM_VULKAN_FEW_ROWS);
+        spec[0] = power_of_two(f->rows, kernels->fast_compile ? FAST_COMPILE_ROWS : PLM_VULKAN_FEW_ROWS);
     if (row->spec == ROWS_AND_WHOLE) {
         spec[3] = f->whole;
         if (f->whole && spec[0] > QKV_WHOLE_ROWS)
