@@ -99,7 +99,7 @@ struct plm_tune {
 };
 
 // The step-time baseline: what steps took when the plan was proved, by width: with little to attend
-// to, and with much (residency.c). Attended: positions that the rows of a step look at, summed.
+// to, and with much (baseline.c). Attended: positions that the rows of a step look at, summed.
 #define PLM_BASELINE_WIDTHS 12 // each four times the one before: up to 4 M rows
 struct plm_baseline {
     struct plm_baseline_width {
@@ -240,8 +240,11 @@ int plm_core_validate_pool(struct plm_core *core, struct plm_error *err);
 // nothing could be told. The `slow_bytes` of struct plm_stress_ops; ctx is the core, whose
 // workspace is overwritten.
 int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes);
-// Times steps on the proved pool, into core->baseline.
+// baseline.c: times steps on the proved pool, into core->baseline. What can not be timed is not
+// watched.
 void plm_core_take_baseline(struct plm_core *core);
+// What such a step took then. 0: nothing so wide or so long was timed, or nothing takes time here.
+int64_t plm_baseline_ns(const struct plm_baseline *baseline, uint32_t rows, uint64_t attends);
 // Whether others can take what such a device gave us: what is in host memory is not the question.
 bool plm_core_may_lose_memory(const struct plm_caps *caps);
 // Reads opts.certificate. False where there is none that holds for this start, and says why.

@@ -218,7 +218,7 @@ struct plm_sleep {
     struct plm_error wake_error;
 };
 
-// Whether steps take what they took when the plan was proved (residency.c).
+// Whether steps take what they took when the plan was proved (pressure.c).
 struct plm_slow {
     bool on;          // they do not: memory of ours was pushed out
     bool gives;       // the cache is to give what it can
@@ -399,11 +399,10 @@ bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns);
 // Gives or takes slabs until the pool has `blocks` blocks, and counts them. Codes and the end of
 // shrinking as of plm_kv_pool_resize.
 int plm_pressure_resize(struct plim_engine *engine, uint32_t blocks);
-
-// residency.c: a forward of these rows, which looked at so many positions, took core->forward_ns.
-// Where a driver pushes our memory out, nothing else may say so: several steps in a row that take
-// far longer than when the plan was proved are pressure, and end by themselves.
-void plm_residency_step(struct plim_engine *engine, uint32_t rows, uint64_t attended);
+// A forward of these rows, which looked at so many positions, took core->forward_ns. Where a driver
+// pushes our memory out, nothing else may say so: several steps in a row that take far longer than
+// the baseline are pressure, and end by themselves.
+void plm_pressure_ran(struct plim_engine *engine, uint32_t rows, uint64_t attended);
 
 // ---- faults ----
 

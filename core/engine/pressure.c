@@ -3,8 +3,8 @@
 // cached blocks go, slabs that are free go back, slabs at the top are evacuated into free blocks
 // below, admission pauses, and where that does not help or does not wait, the youngest running
 // sequences are preempted, to be computed again later. Nothing fails. Relief takes slab by slab
-// back. Where steps became slow (residency.c), what is not in use goes at once, and nothing grows
-// until they are what they were.
+// back. Where steps become slow, memory of ours was pushed out: what is not in use goes at once,
+// and nothing grows until they are what they were.
 #include "core/base/checked.h"
 #include "core/engine/impl.h"
 
@@ -160,6 +160,67 @@ static void grow(struct plim_engine *engine, uint32_t blocks)
     // The device's word is not an error here: stay at this size.
     if (r == PLM_ERR_OUT_OF_DEVICE || r == PLM_ERR_TOO_LARGE || pool.total < blocks)
         plm_line_settle(&engine->line, pool.total);
+}
+
+// ---- steps that take too long ----
+
+// A step may take four times the usual: a card that another process computes on is shared by
+// halves, and clocks fall by less; a tenth of the memory behind a bus makes it seven times. And 2
+// ms for the host's own pauses, which short steps feel.
+#define SLOW_STEP     4
+#define SLOW_SLACK_NS INT64_C(2000000)
+// So many in a row are no frame of a desktop and no page of the host; and it is over after more of
+// them, since a driver brings memory back piece by piece.
+#define SLOW_STEPS 8
+#define CALM_STEPS 32
+
+static void begin_slow(struct plim_engine *engine, uint32_t rows, int64_t ns, int64_t usual)
+{
+    struct plm_slow *s = &engine->slow;
+    s->on = true;
+    s->since_ns = plm_now(engine->core->clock);
+    engine->counts.slow = true;
+    engine->counts.slowdowns++;
+    plm_logf(
+        &engine->core->log, PLM_LOG_WARN,
+        "%u steps in a row took far longer than when the plan was proved, the last one of %u "
+        "rows %.1f ms in place of %.1f: memory of this process may have been pushed out of the "
+        "device%s",
+        SLOW_STEPS, rows, (double)ns / 1e6, (double)usual / 1e6,
+        engine->line.yields ? "; what the KV cache does not use is given back" : "");
+    plm_monitor_hurry(engine); // the driver may say more
+}
+
+static void end_slow(struct plim_engine *engine)
+{
+    struct plm_slow *s = &engine->slow;
+    s->on = s->gives = false;
+    engine->counts.slow = false;
+    plm_logf(&engine->core->log, PLM_LOG_INFO, "steps take what they took, after %.1f s",
+             plm_seconds(s->since_ns, plm_now(engine->core->clock)));
+}
+
+void plm_pressure_ran(struct plim_engine *engine, uint32_t rows, uint64_t attended)
+{
+    const struct plm_core *core = engine->core;
+    struct plm_slow *s = &engine->slow;
+    const int64_t ns = core->forward_ns;
+    const int64_t usual = plm_baseline_ns(&core->baseline, rows, attended);
+    if (usual == 0)
+        return;
+    const bool over = ns > SLOW_STEP * usual + SLOW_SLACK_NS;
+    s->over = over ? s->over + 1 : 0;
+    s->calm = over ? 0 : s->calm + 1;
+    engine->counts.slow_steps += over;
+    if (s->over == SLOW_STEPS) {
+        if (!s->on)
+            begin_slow(engine, rows, ns, usual);
+        // Without readings nothing would bring back what was given.
+        s->gives = core->opts.monitor_ms > 0;
+        s->over = 0;
+    } else if (s->on && s->calm == CALM_STEPS) {
+        end_slow(engine);
+    }
 }
 
 // ---- between steps ----

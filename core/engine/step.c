@@ -217,7 +217,7 @@ static int wait_step(struct plim_engine *engine, const struct plm_inflight *step
     const int r = plm_core_wait(engine->core, &step->run, &used);
     plm_device_step_end(engine->core->device);
     if (r == PLM_OK) {
-        plm_residency_step(engine, step->shape.rows, step->attended);
+        plm_pressure_ran(engine, step->shape.rows, step->attended);
         audit(engine, &step->shape, used);
     }
     return r;
