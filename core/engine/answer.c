@@ -183,13 +183,12 @@ int plm_error_out(plim_error *ret, int status, const struct plm_error *err)
     return status;
 }
 
-int plm_error_host(const plim_engine *engine, int status, const struct plm_host_meter *meter,
-                   uint64_t extra_bytes, plim_error *err)
+int plm_error_host(const struct plm_admit_limits *limits, int status,
+                   const struct plm_host_meter *meter, uint64_t extra_bytes, plim_error *err)
 {
     plm_host_meter_stop();
     if (status != PLIM_ERR_NOMEM_HOST)
         return status;
-    const struct plm_admit_limits *limits = &engine->limits;
     char param[sizeof(((plim_error *)0)->param)] = "";
     if (err != NULL)
         memcpy(param, err->param, sizeof(param));

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
 
 // What the measures of a start depend on. What only says how much room there is (limits, other
 // processes, the size of pool and prefix cache) is no part of it: with that, every start plans
@@ -64,17 +64,4 @@ bool plm_core_certified(struct plm_core *core, struct plm_profile *ret)
         plm_logf(&core->log, PLM_LOG_WARN, "the certificate is not used, the plan is made anew: %s",
                  why.msg);
     return r == PLM_OK;
-}
-
-int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap, size_t *need)
-{
-    if (engine == NULL)
-        return PLIM_ERR_INVALID;
-    const struct plm_core *core = engine->core; // key and proof never change
-    struct plm_buf buf;
-    if (core->key.n == 0)
-        return plm_text_out("", 0, out, cap, need);
-    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
-    plm_cert_write(&buf, &core->key, &core->proved);
-    return plm_buf_out(&buf, out, cap, need);
 }

@@ -7,7 +7,6 @@
 #include <json-c/json.h>
 
 #include "core/base/json_tree.h"
-#include "core/base/work.h"
 #include "core/engine/impl.h"
 #include "core/model/chat.h"
 
@@ -241,36 +240,4 @@ int plm_text_render(const struct plm_core *core, const char *json, size_t len,
         plm_error_set(err, r, "messages", "the chat is not valid JSON: %s", why.msg);
     plm_json_tree_finish(&tree);
     return r;
-}
-
-static int chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
-                       size_t cap, size_t *need, plim_error *err)
-{
-    struct plm_render render;
-    if (engine == NULL || chat_json == NULL)
-        return plm_error_null(err, engine == NULL ? "engine" : "chat_json");
-    if (plm_text_place(out, cap, err) != PLIM_OK)
-        return PLIM_ERR_INVALID;
-    struct plm_host_meter meter;
-    plm_host_meter_start(engine->core->host, &meter);
-    struct plm_work work;
-    plm_work_start(&work, PLM_WORK_STEPS_MAX);
-    int r = plm_text_render(engine->core, chat_json, len, &render, err);
-    plm_work_stop();
-    r = plm_error_host(engine, r, &meter, 0, err);
-    if (r != PLIM_OK)
-        return r;
-    r = plm_text_out(render.text.data, render.text.len, out, cap, need);
-    if (r != PLIM_OK)
-        plm_error_set(err, r, NULL, "the prompt has %zu bytes, room is for %zu", render.text.len,
-                      cap);
-    plm_render_finish(&render);
-    return r;
-}
-
-int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
-                     size_t cap, size_t *need, plim_error *err)
-{
-    plim_error error = PLIM_INIT(plim_error);
-    return plm_error_give(err, chat_render(engine, chat_json, len, out, cap, need, &error), &error);
 }

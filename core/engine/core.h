@@ -61,8 +61,9 @@ int plm_struct_in(void *ret, size_t full_bytes, const void *opts, const char *in
 // What is said where a task of the calling thread ends with `status`, which is returned if it is
 // not NOMEM_HOST: NOMEM_NEVER if the task and `extra_bytes` that its caller holds do not fit on an
 // idle engine either. Stops the meter.
-int plm_error_host(const struct plim_engine *engine, int status, const struct plm_host_meter *meter,
-                   uint64_t extra_bytes, plim_error *err);
+struct plm_admit_limits;
+int plm_error_host(const struct plm_admit_limits *limits, int status,
+                   const struct plm_host_meter *meter, uint64_t extra_bytes, plim_error *err);
 // Whether there is a buffer where one is announced.
 int plm_text_place(const char *out, size_t cap, plim_error *err);
 // Writes to a caller's buffer by the rule of plimsoll.h.

@@ -129,7 +129,7 @@ void plm_report_metrics(const plim_engine *engine, plim_metrics *ret)
     *ret = m;
 }
 
-// ---- plan and memory ----
+// ---- plan ----
 
 static int engine_plan(const plim_engine *engine, bool json, char *out, size_t cap, size_t *need)
 {
@@ -163,6 +163,35 @@ int plim_engine_defaults(const plim_engine *engine, char *out, size_t cap, size_
     plm_report_defaults(&buf, &head, &core->profile.plan);
     return plm_buf_out(&buf, out, cap, need);
 }
+
+// ---- what a next start can use ----
+
+int plim_engine_certificate(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    const struct plm_core *core = engine->core; // key and proof never change
+    struct plm_buf buf;
+    if (core->key.n == 0)
+        return plm_text_out("", 0, out, cap, need);
+    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
+    plm_cert_write(&buf, &core->key, &core->proved);
+    return plm_buf_out(&buf, out, cap, need);
+}
+
+int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need)
+{
+    if (engine == NULL)
+        return PLIM_ERR_INVALID;
+    const struct plm_core *core = engine->core;
+    struct plm_buf buf;
+    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
+    if (core->tune != NULL)
+        plm_tuning_write(&core->tune->found, &buf);
+    return plm_buf_out(&buf, out, cap, need);
+}
+
+// ---- memory ----
 
 // What /v1/memory lists, copied under the lock.
 struct lists {

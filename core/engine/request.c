@@ -533,7 +533,7 @@ static int submit(plim_engine *engine, const plim_request_opts *o, plim_request 
     else if (least > 0)
         r = refuse_long(engine, o, least, err);
     const bool host = r == PLIM_ERR_NOMEM_HOST;
-    r = plm_error_host(engine, r, &meter, o->host_charged_bytes, err);
+    r = plm_error_host(&engine->limits, r, &meter, o->host_charged_bytes, err);
     if (host)
         plm_admission_refused_host(engine, r, err);
     if (PLM_FAULT_SEED(KEEP) && r != PLIM_OK)

@@ -156,7 +156,7 @@ static int tokenize(const plim_engine *engine, struct plm_slice text, unsigned f
     plm_work_start(&work, PLM_WORK_STEPS_MAX);
     int r = encode(engine->core, text, flags, "text", &tokens, err);
     plm_work_stop();
-    r = plm_error_host(engine, r, &meter, 0, err);
+    r = plm_error_host(&engine->limits, r, &meter, 0, err);
     if (r == PLIM_OK) {
         if (n != NULL)
             *n = tokens.n;
@@ -218,6 +218,40 @@ int plim_token_bytes(const plim_engine *engine, int32_t id, char *out, size_t ca
         return PLIM_ERR_INVALID;
     struct plm_slice piece = plm_tokenizer_piece(engine->core->tokenizer, id);
     return plm_text_out(piece.ptr, piece.len, out, cap, need);
+}
+
+// ---- chats ----
+
+static int chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
+                       size_t cap, size_t *need, plim_error *err)
+{
+    struct plm_render render;
+    if (engine == NULL || chat_json == NULL)
+        return plm_error_null(err, engine == NULL ? "engine" : "chat_json");
+    if (plm_text_place(out, cap, err) != PLIM_OK)
+        return PLIM_ERR_INVALID;
+    struct plm_host_meter meter;
+    plm_host_meter_start(engine->core->host, &meter);
+    struct plm_work work;
+    plm_work_start(&work, PLM_WORK_STEPS_MAX);
+    int r = plm_text_render(engine->core, chat_json, len, &render, err);
+    plm_work_stop();
+    r = plm_error_host(&engine->limits, r, &meter, 0, err);
+    if (r != PLIM_OK)
+        return r;
+    r = plm_text_out(render.text.data, render.text.len, out, cap, need);
+    if (r != PLIM_OK)
+        plm_error_set(err, r, NULL, "the prompt has %zu bytes, room is for %zu", render.text.len,
+                      cap);
+    plm_render_finish(&render);
+    return r;
+}
+
+int plim_chat_render(const plim_engine *engine, const char *chat_json, size_t len, char *out,
+                     size_t cap, size_t *need, plim_error *err)
+{
+    plim_error error = PLIM_INIT(plim_error);
+    return plm_error_give(err, chat_render(engine, chat_json, len, out, cap, need, &error), &error);
 }
 
 // ---- prompts ----

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What autotune chose, kept for the caller and for a device that is opened again.
-#include "core/engine/impl.h"
+// What autotune chose, again for a device that was opened anew.
+#include "core/engine/core.h"
 
 void plm_core_tune_again(struct plm_core *core)
 {
@@ -13,16 +13,4 @@ void plm_core_tune_destroy(struct plm_core *core)
 {
     plm_free(core->host, core->tune);
     core->tune = NULL;
-}
-
-int plim_engine_tuning(const plim_engine *engine, char *out, size_t cap, size_t *need)
-{
-    if (engine == NULL)
-        return PLIM_ERR_INVALID;
-    const struct plm_core *core = engine->core;
-    struct plm_buf buf;
-    plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
-    if (core->tune != NULL)
-        plm_tuning_write(&core->tune->found, &buf);
-    return plm_buf_out(&buf, out, cap, need);
 }
