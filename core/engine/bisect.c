@@ -4,6 +4,20 @@
 
 #include "core/engine/impl.h"
 
+int plm_bisect_init(struct plm_bisect *b, struct plm_host *host, struct plm_sched *sched,
+                    plim_metrics *counts, uint32_t max_sequences)
+{
+    *b = (struct plm_bisect){.sched = sched, .counts = counts};
+    b->candidates = plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(struct plim_request *));
+    return b->candidates != NULL ? PLM_OK : PLM_ERR_NOMEM_HOST;
+}
+
+void plm_bisect_finish(struct plm_bisect *b, struct plm_host *host)
+{
+    plm_free(host, b->candidates);
+    b->candidates = NULL;
+}
+
 static uint64_t arrival(const struct plim_request *request)
 {
     return request->choices[0].seq.order;
@@ -41,25 +55,23 @@ static void keep_only(struct plm_bisect *b, struct plim_request *request)
     b->n = 1;
 }
 
-void plm_bisect_end(struct plim_engine *engine)
+void plm_bisect_end(struct plm_bisect *b)
 {
-    struct plm_bisect *b = &engine->bisect;
     for (uint32_t i = 0; i < b->n; i++)
         forget_candidate(b->candidates[i]);
     b->n = b->n_probe = 0;
-    plm_sched_restrict(engine->sched, false);
+    plm_sched_restrict(b->sched, false);
 }
 
 // Those with rows in the step that failed, in the place of the candidates that there were: a probe
 // holds no others. They are cleared when they have computed what they were about to compute.
-static void collect(struct plim_engine *engine)
+static void collect(struct plm_bisect *b)
 {
-    struct plm_bisect *b = &engine->bisect;
     struct plm_seq *seq;
-    plm_bisect_end(engine);
-    for (uint32_t i = 0; (seq = plm_sched_running_at(engine->sched, i)) != NULL; i++) {
+    plm_bisect_end(b);
+    for (uint32_t i = 0; (seq = plm_sched_running_at(b->sched, i)) != NULL; i++) {
         struct plm_choice *choice = (struct plm_choice *)seq;
-        const uint32_t rows = plm_sched_rows(engine->sched, seq);
+        const uint32_t rows = plm_sched_rows(b->sched, seq);
         if (rows == 0)
             continue;
         choice->goal = seq->n_computed + rows;
@@ -81,20 +93,19 @@ static bool borrows(const struct plim_request *request)
 }
 
 // All of it is computed anew then, with no block of others; those are not trusted any more.
-static void borrow_nothing(struct plim_engine *engine, struct plim_request *request)
+static void borrow_nothing(struct plm_bisect *b, struct plim_request *request)
 {
     for (uint32_t i = 0; i < request->n; i++) {
         struct plm_seq *seq = &request->choices[i].seq;
-        plm_sched_forget(engine->sched, seq);
+        plm_sched_forget(b->sched, seq);
         seq->use_cache = false;
         if (seq->state == PLM_SEQ_RUNNING)
-            plm_sched_preempt(engine->sched, seq);
+            plm_sched_preempt(b->sched, seq);
     }
 }
 
-static void next_probe(struct plim_engine *engine)
+static void next_probe(struct plm_bisect *b)
 {
-    struct plm_bisect *b = &engine->bisect;
     b->n_probe = b->one_by_one ? 1 : b->n - b->n / 2;
     for (uint32_t i = 0; i < b->n; i++) {
         struct plim_request *request = b->candidates[i];
@@ -102,14 +113,13 @@ static void next_probe(struct plim_engine *engine)
             request->choices[c].seq.picked = i < b->n_probe;
     }
     if (b->n_probe == 1 && borrows(b->candidates[0]))
-        borrow_nothing(engine, b->candidates[0]);
-    plm_sched_restrict(engine->sched, true);
-    engine->counts.replays++;
+        borrow_nothing(b, b->candidates[0]);
+    plm_sched_restrict(b->sched, true);
+    b->counts->replays++;
 }
 
-static void remove_candidates(struct plim_engine *engine, uint32_t first, uint32_t n)
+static void remove_candidates(struct plm_bisect *b, uint32_t first, uint32_t n)
 {
-    struct plm_bisect *b = &engine->bisect;
     for (uint32_t i = first; i < first + n; i++)
         forget_candidate(b->candidates[i]);
     memmove(&b->candidates[first], &b->candidates[first + n],
@@ -118,17 +128,16 @@ static void remove_candidates(struct plim_engine *engine, uint32_t first, uint32
     if (first < b->n_probe)
         b->n_probe -= n;
     if (b->n == 0)
-        plm_bisect_end(engine);
+        plm_bisect_end(b);
     else if (b->n_probe == 0)
-        next_probe(engine);
+        next_probe(b);
 }
 
-void plm_bisect_drop(struct plim_engine *engine, struct plim_request *request)
+void plm_bisect_drop(struct plm_bisect *b, struct plim_request *request)
 {
-    struct plm_bisect *b = &engine->bisect;
     for (uint32_t i = 0; request->candidate && i < b->n; i++) {
         if (b->candidates[i] == request)
-            remove_candidates(engine, i, 1);
+            remove_candidates(b, i, 1);
     }
 }
 
@@ -155,9 +164,8 @@ static void step_aside(struct plim_request *request)
     }
 }
 
-void plm_bisect_passed(struct plim_engine *engine)
+void plm_bisect_passed(struct plm_bisect *b)
 {
-    struct plm_bisect *b = &engine->bisect;
     bool all = true;
     for (uint32_t i = 0; i < b->n_probe; i++) {
         step_aside(b->candidates[i]);
@@ -166,82 +174,70 @@ void plm_bisect_passed(struct plim_engine *engine)
     if (!all)
         return;
     if (b->n > 0)
-        remove_candidates(engine, 0, b->n_probe);
+        remove_candidates(b, 0, b->n_probe);
 }
 
-bool plm_bisect_make_room(struct plim_engine *engine)
+bool plm_bisect_make_room(struct plm_bisect *b)
 {
     struct plm_seq *seq, *victim = NULL;
-    if (engine->bisect.n == 0)
+    if (b->n == 0)
         return false;
-    for (uint32_t i = 0; (seq = plm_sched_running_at(engine->sched, i)) != NULL; i++) {
+    for (uint32_t i = 0; (seq = plm_sched_running_at(b->sched, i)) != NULL; i++) {
         if (!seq->picked && (victim == NULL || seq->order > victim->order))
             victim = seq;
     }
     if (victim != NULL)
-        plm_sched_preempt(engine->sched, victim);
+        plm_sched_preempt(b->sched, victim);
     else
-        plm_bisect_end(engine); // what waits in it can not run alone either
+        plm_bisect_end(b); // what waits in it can not run alone either
     return true;
 }
 
 // ---- verdicts ----
 
-static const char *what_happened(int status)
+struct plim_request *plm_bisect_take_faulty(struct plm_bisect *b)
 {
-    switch (status) {
-    case PLM_ERR_NUMERIC: return "the model gave logits that are not finite numbers";
-    case PLM_ERR_TIMEOUT: return "a step of this request did not end in time";
-    case PLM_ERR_LOST: return "the device was lost in steps of this request";
-    default: return "the forward of this request failed";
-    }
+    return b->n_faulty > 0 ? b->candidates[--b->n_faulty] : NULL;
 }
 
-static void end_faulty(struct plim_engine *engine, struct plim_request *request, int status)
+void plm_bisect_failed(struct plm_bisect *b, int status, struct plim_request *culprit)
 {
-    engine->counts.poisoned++;
-    plm_logf(&engine->core->log, PLM_LOG_ERROR, "a request is ended: %s (%s)",
-             what_happened(status), plm_strstatus(status));
-    plm_request_fail(engine, request, status, what_happened(status));
-}
-
-void plm_bisect_failed(struct plim_engine *engine, int status, struct plim_request *culprit)
-{
-    struct plm_bisect *b = &engine->bisect;
-    collect(engine);
+    collect(b);
     b->one_by_one = false;
-    plm_sched_abandon(engine->sched);
+    plm_sched_abandon(b->sched);
     if (culprit != NULL)
         keep_only(b, culprit);
     if (b->n > 1 || (status == PLM_ERR_NUMERIC && borrows(b->candidates[0]))) {
-        next_probe(engine);
+        next_probe(b);
         return;
     }
     culprit = b->candidates[0];
-    plm_bisect_end(engine);
+    plm_bisect_end(b);
     for (uint32_t i = 0; i < culprit->n; i++)
-        plm_sched_forget(engine->sched, &culprit->choices[i].seq);
-    end_faulty(engine, culprit, status);
+        plm_sched_forget(b->sched, &culprit->choices[i].seq);
+    b->candidates[0] = culprit;
+    b->n_faulty = 1;
 }
 
-void plm_bisect_lost(struct plim_engine *engine, int status, bool again)
+void plm_bisect_lost(struct plm_bisect *b, uint64_t loss, bool again)
 {
-    struct plm_bisect *b = &engine->bisect;
-    const uint64_t loss = engine->counts.losses;
     const bool alone = b->n > 0 && b->n_probe == 1;
-    collect(engine);
+    uint32_t n_faulty = 0;
+    collect(b);
     b->one_by_one = true;
-    plm_sched_abandon(engine->sched);
-    for (uint32_t i = b->n; i-- > 0;) {
+    plm_sched_abandon(b->sched);
+    const uint32_t n = b->n;
+    // Whoever is left after a second loss was in one of them alone.
+    if (again || alone)
+        plm_bisect_end(b);
+    for (uint32_t i = 0; i < n; i++) {
         struct plim_request *request = b->candidates[i];
         const bool both = again && request->lost_with + 1 == loss;
         request->lost_with = loss;
         if (alone || both)
-            end_faulty(engine, request, status);
+            b->candidates[n_faulty++] = request;
     }
-    // Whoever is left after a second loss was in one of them alone.
-    if (again || alone)
-        plm_bisect_end(engine);
-    else if (b->n > 0)
-        next_probe(engine);
+    b->n_faulty = n_faulty;
+    if (b->n > 0)
+        next_probe(b);
 }

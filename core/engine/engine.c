@@ -174,9 +174,8 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
     if (plm_sched_create(core->host, &opts, core->pool, core->prefix, &engine->sched) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");
-    engine->bisect.candidates = plm_calloc(core->host, PLM_HOST_SCHED, opts.max_sequences,
-                                           sizeof(*engine->bisect.candidates));
-    if (engine->bisect.candidates == NULL)
+    if (plm_bisect_init(&engine->bisect, core->host, engine->sched, &engine->counts,
+                        opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST,
                         "no host memory for the candidates of a bisection");
     if (plm_inflight_init(engine, opts.max_sequences) != PLM_OK)
@@ -310,7 +309,7 @@ static void engine_stop(plim_engine *engine)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
     plm_inflight_finish(engine);
-    plm_free(core->host, engine->bisect.candidates);
+    plm_bisect_finish(&engine->bisect, core->host);
     plm_recorder_destroy(engine->recorder);
     if (engine->ready_fd >= 0)
         close(engine->ready_fd);

@@ -53,7 +53,7 @@ void plm_request_finish(struct plim_engine *engine, struct plim_request *request
     if (request->ended)
         return;
     request->ended = true;
-    plm_bisect_drop(engine, request);
+    plm_bisect_drop(&engine->bisect, request);
     for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
         plm_inflight_forget(engine, &request->choices[i].seq);
         plm_sched_remove(engine->sched, &request->choices[i].seq);
@@ -103,4 +103,25 @@ void plm_request_fail(struct plim_engine *engine, struct plim_request *request, 
     plim_error error;
     plm_error_set(&error, status, NULL, "%s", message);
     plm_request_finish(engine, request, PLIM_FINISH_ERROR, status, &error);
+}
+
+static const char *what_happened(int status)
+{
+    switch (status) {
+    case PLM_ERR_NUMERIC: return "the model gave logits that are not finite numbers";
+    case PLM_ERR_TIMEOUT: return "a step of this request did not end in time";
+    case PLM_ERR_LOST: return "the device was lost in steps of this request";
+    default: return "the forward of this request failed";
+    }
+}
+
+void plm_request_fail_faulty(struct plim_engine *engine, int status)
+{
+    struct plim_request *request;
+    while ((request = plm_bisect_take_faulty(&engine->bisect)) != NULL) {
+        engine->counts.poisoned++;
+        plm_logf(&engine->core->log, PLM_LOG_ERROR, "a request is ended: %s (%s)",
+                 what_happened(status), plm_strstatus(status));
+        plm_request_fail(engine, request, status, what_happened(status));
+    }
 }

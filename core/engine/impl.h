@@ -182,9 +182,12 @@ struct plm_monitor {
 
 // The bisection for the one request at which steps fail (bisect.c).
 struct plm_bisect {
+    struct plm_sched *sched;
+    plim_metrics *counts;
     struct plim_request **candidates; // [max_sequences] by arrival
     uint32_t n;                       // 0: no bisection
     uint32_t n_probe;                 // the first ones, which alone have rows now
+    uint32_t n_faulty;                // the first ones, once n is 0: they are to end
     bool one_by_one;                  // each failure costs the device: no halves
 };
 
@@ -325,6 +328,8 @@ void plm_request_finish(struct plim_engine *engine, struct plim_request *request
 // The same for a fault of its own, with a message.
 void plm_request_fail(struct plim_engine *engine, struct plim_request *request, int status,
                       const char *message);
+// Ends the requests that a bisection found faulty, whose steps failed with `status`.
+void plm_request_fail_faulty(struct plim_engine *engine, int status);
 // Releases the engine's references to the requests that ended.
 void plm_request_reap(struct plim_engine *engine);
 // inflight.c
@@ -412,21 +417,27 @@ void plm_pressure_ran(struct plim_engine *engine, uint32_t rows, uint64_t attend
 // probes; where each failure costs the device, one by one costs a single one. Only that request
 // ends; replayed ones go on with the same text.
 //
+// Memory for a bisection among so many sequences. PLM_ERR_NOMEM_HOST.
+int plm_bisect_init(struct plm_bisect *bisect, struct plm_host *host, struct plm_sched *sched,
+                    plim_metrics *counts, uint32_t max_sequences);
+void plm_bisect_finish(struct plm_bisect *bisect, struct plm_host *host);
 // A step failed with `status`, and culprit (may be NULL) is known to be the cause. Instead of
 // plm_sched_commit.
-void plm_bisect_failed(struct plim_engine *engine, int status, struct plim_request *culprit);
-// The device was lost, for the counts.losses-th time, in the step that was formed or before one. Of
-// its requests those end whose fault it must be: one that was replayed alone, and, where the device
-// was lost only just before (`again`), all that were in flight then, too. The others become
-// candidates. Before plm_sched_park.
-void plm_bisect_lost(struct plim_engine *engine, int status, bool again);
+void plm_bisect_failed(struct plm_bisect *bisect, int status, struct plim_request *culprit);
+// The device was lost, for the loss-th time, in the step that was formed or before one. Of its
+// requests those are faulty that were replayed alone, and, where the device was lost only just
+// before (`again`), all that were in flight then, too. The others become candidates. Before
+// plm_sched_park.
+void plm_bisect_lost(struct plm_bisect *bisect, uint64_t loss, bool again);
+// After both: a request whose fault it must be, for the caller to end; NULL: there is none left.
+struct plim_request *plm_bisect_take_faulty(struct plm_bisect *bisect);
 // A step of the bisection passed.
-void plm_bisect_passed(struct plim_engine *engine);
+void plm_bisect_passed(struct plm_bisect *bisect);
 // A candidate ended.
-void plm_bisect_drop(struct plim_engine *engine, struct plim_request *request);
+void plm_bisect_drop(struct plm_bisect *bisect, struct plim_request *request);
 // The bisection has no rows to run: whether there is now a reason to form a step again.
-bool plm_bisect_make_room(struct plim_engine *engine);
-void plm_bisect_end(struct plim_engine *engine);
+bool plm_bisect_make_room(struct plm_bisect *bisect);
+void plm_bisect_end(struct plm_bisect *bisect);
 
 // recover.c: a device that is gone or has no room.
 //

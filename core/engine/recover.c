@@ -186,7 +186,8 @@ void plm_recover_lost(struct plim_engine *engine, int status)
         give_up(engine, status, "the device was lost three times in a row");
         return;
     }
-    plm_bisect_lost(engine, status, r->streak > 1);
+    plm_bisect_lost(&engine->bisect, engine->counts.losses, r->streak > 1);
+    plm_request_fail_faulty(engine, status);
     plm_sched_park(engine->sched);
     r->down = true;
     r->loaded = false;

@@ -121,7 +121,7 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
             continue;
         }
         if (batch->shape.rows == 0) {
-            if (plm_bisect_make_room(engine))
+            if (plm_bisect_make_room(&engine->bisect))
                 continue;
             return;
         }
@@ -247,7 +247,7 @@ static void deliver(struct plim_engine *engine, const struct plm_step_output *ou
     atomic_store(&engine->last_step_ns, end_ns);
     measure(engine, engine->counts.generated_tokens - before, from_ns, end_ns);
     plm_recover_ran(engine);
-    plm_bisect_passed(engine);
+    plm_bisect_passed(&engine->bisect);
 }
 
 // The batch did not run, or not well. Nobody ends but the one whose fault it is.
@@ -263,7 +263,9 @@ static void recover(struct plim_engine *engine, const struct plm_shape *shape, i
         break;
     case PLM_ERR_LOST:
     case PLM_ERR_TIMEOUT: plm_recover_lost(engine, status); break;
-    default: plm_bisect_failed(engine, status, culprit);
+    default:
+        plm_bisect_failed(&engine->bisect, status, culprit);
+        plm_request_fail_faulty(engine, status);
     }
 }
 
@@ -433,7 +435,7 @@ static void break_stall(struct plim_engine *engine)
     struct plim_request *youngest = engine->requests;
     engine->counts.stalls++;
     plm_logf(&engine->core->log, PLM_LOG_ERROR, "there is work, but no step could be formed");
-    plm_bisect_end(engine);
+    plm_bisect_end(&engine->bisect);
     if (seq != NULL) {
         plm_sched_preempt(engine->sched, seq);
         return;
