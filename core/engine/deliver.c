@@ -6,12 +6,8 @@
 
 static void fail_memory(struct plim_engine *engine, struct plim_request *request)
 {
-    plim_error error;
-    plm_error_set(&error, PLIM_ERR_NOMEM_HOST, NULL,
-                  "no host memory is left for the output of this request");
-    memcpy(error.term, "host", sizeof("host"));
-    error.retry_after_s = 1;
-    plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_HOST, &error);
+    plm_request_fail_now(engine, request, PLIM_ERR_NOMEM_HOST, "host",
+                         "no host memory is left for the output of this request");
 }
 
 // ---- stop strings ----
@@ -146,8 +142,8 @@ static bool is_among(int32_t token, const int32_t *list, uint32_t n)
     return false;
 }
 
-void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
-                    const struct plm_sample_out *out, int64_t now_ns)
+static void take_token(struct plim_engine *engine, struct plm_choice *choice,
+                       const struct plm_sample_out *out, int64_t now_ns)
 {
     struct plim_request *request = choice->request;
     bool stopped = false;
@@ -177,4 +173,22 @@ void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
         finish_with_rest(engine, choice, PLIM_FINISH_LENGTH);
     else
         plm_sched_push(engine->sched, &choice->seq, out->token);
+}
+
+void plm_deliver(struct plim_engine *engine, const struct plm_step_output *step)
+{
+    for (uint32_t i = 0; i < step->rows; i++) {
+        struct plm_choice *choice = (struct plm_choice *)step->seqs[i];
+        struct plm_sample_out out;
+        // It left, or an earlier row of this step ended the whole request.
+        if (choice == NULL || !choice->live)
+            continue;
+        const int r = plm_output_token(engine->core, step, i, &out);
+        if (r == PLM_ERR_LOST)
+            return; // the next step finds it so, and computes these again
+        if (r == PLM_OK)
+            take_token(engine, choice, &out, plm_now(engine->core->clock));
+        else
+            plm_request_fail(engine, choice->request, r, "no token can be chosen");
+    }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a request ends: it leaves the scheduler, is accounted for, and says DONE.
+#include <stdio.h>
+
 #include "core/engine/impl.h"
 
 static void unlink_request(struct plim_engine *engine, struct plim_request *request)
@@ -102,6 +104,16 @@ void plm_request_fail(struct plim_engine *engine, struct plim_request *request, 
 {
     plim_error error;
     plm_error_set(&error, status, NULL, "%s", message);
+    plm_request_finish(engine, request, PLIM_FINISH_ERROR, status, &error);
+}
+
+void plm_request_fail_now(struct plim_engine *engine, struct plim_request *request, int status,
+                          const char *term, const char *message)
+{
+    plim_error error;
+    plm_error_set(&error, status, NULL, "%s", message);
+    snprintf(error.term, sizeof(error.term), "%s", term);
+    error.retry_after_s = 1;
     plm_request_finish(engine, request, PLIM_FINISH_ERROR, status, &error);
 }
 

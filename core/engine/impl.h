@@ -328,6 +328,9 @@ void plm_request_finish(struct plim_engine *engine, struct plim_request *request
 // The same for a fault of its own, with a message.
 void plm_request_fail(struct plim_engine *engine, struct plim_request *request, int status,
                       const char *message);
+// The same for a lack that may be over when the caller comes again: term names what lacks, or "".
+void plm_request_fail_now(struct plim_engine *engine, struct plim_request *request, int status,
+                          const char *term, const char *message);
 // Ends the requests that a bisection found faulty, whose steps failed with `status`.
 void plm_request_fail_faulty(struct plim_engine *engine, int status);
 // Releases the engine's references to the requests that ended.
@@ -355,16 +358,17 @@ struct plm_step_output {
 // Looks at all logits before any is used: nothing of a step with a wrong number is delivered.
 // PLM_OK, NUMERIC, LOST. *ret_culprit: the one request whose logits are wrong where those of others
 // are not, or NULL: a prompt that has no logits in this step may have spoilt all there are.
-int plm_output_check(struct plim_engine *engine, struct plm_step_output *step,
+int plm_output_check(struct plm_core *core, struct plm_step_output *step,
                      struct plim_request **ret_culprit);
 // Whether the device finds the next token of each of them without the host.
-bool plm_output_is_drawn(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n);
+bool plm_output_is_drawn(const struct plm_core *core, struct plm_seq *const *seqs, uint32_t n);
 // How the device is to draw a token of each: the next one, or with `ahead` the one after it, which
 // is the same whatever the next one is. Rows that the host looks at are as good as any.
-void plm_output_sampling(const struct plim_engine *engine, struct plm_seq *const *seqs, uint32_t n,
+void plm_output_sampling(const struct plm_core *core, struct plm_seq *const *seqs, uint32_t n,
                          bool ahead, struct plm_sample_row *ret);
-// Chooses the tokens and delivers them.
-void plm_output_sample(struct plim_engine *engine, const struct plm_step_output *step);
+// The token that row i gives its choice. LOST: it could not be read.
+int plm_output_token(struct plm_core *core, const struct plm_step_output *step, uint32_t i,
+                     struct plm_sample_out *ret);
 // step.c
 //
 // Waits for the step in flight and delivers it; what comes next finds none.
@@ -372,9 +376,8 @@ void plm_step_drain(struct plim_engine *engine);
 // step.c: takes in what was submitted and cancelled, and runs one step. Returns whether there was
 // work.
 bool plm_step(struct plim_engine *engine, int64_t now_ns);
-// deliver.c: what a sampled token means for its choice: text, stop, end.
-void plm_step_token(struct plim_engine *engine, struct plm_choice *choice,
-                    const struct plm_sample_out *out, int64_t now_ns);
+// deliver.c: chooses the tokens of a step and delivers what they mean: text, stop, end.
+void plm_deliver(struct plim_engine *engine, const struct plm_step_output *step);
 // report.c: copies the counters to where other threads read them.
 void plm_step_publish(struct plim_engine *engine);
 // All of them, and what is no counter; never waits for the engine's thread.

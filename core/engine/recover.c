@@ -256,14 +256,9 @@ static bool give_slabs(struct plim_engine *engine)
 static void end_youngest(struct plim_engine *engine)
 {
     struct plm_seq *seq = plm_sched_youngest(engine->sched);
-    plim_error error;
-    if (seq == NULL)
-        return;
-    plm_error_set(&error, PLIM_ERR_NOMEM_NOW, NULL,
-                  "the device has no room for the next step of this request");
-    error.retry_after_s = 1;
-    plm_request_finish(engine, ((struct plm_choice *)seq)->request, PLIM_FINISH_ERROR,
-                       PLIM_ERR_NOMEM_NOW, &error);
+    if (seq != NULL)
+        plm_request_fail_now(engine, ((struct plm_choice *)seq)->request, PLIM_ERR_NOMEM_NOW, "",
+                             "the device has no room for the next step of this request");
 }
 
 // Slabs go first, then rows; blocks of the youngest, so that more slabs can; then time. Only when

@@ -195,7 +195,7 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
         forward.source_rows = engine->source_rows;
     }
     if (engine->sampling != NULL) {
-        plm_output_sampling(engine, batch->logits_seqs, batch->shape.logits_rows, before != NULL,
+        plm_output_sampling(core, batch->logits_seqs, batch->shape.logits_rows, before != NULL,
                             engine->sampling);
         forward.sampling = engine->sampling;
     }
@@ -240,7 +240,7 @@ static void deliver(struct plim_engine *engine, const struct plm_step_output *ou
 {
     const uint64_t before = engine->counts.generated_tokens;
     plm_sched_commit(engine->sched);
-    plm_output_sample(engine, out);
+    plm_deliver(engine, out);
     engine->counts.steps++;
     const int64_t end_ns = plm_now(engine->core->clock);
     engine->counts.last_step_time_ns = end_ns;
@@ -280,7 +280,7 @@ static bool retire(struct plim_engine *engine, const struct plm_inflight *step, 
     if (status == PLM_OK)
         status = wait_step(engine, step);
     if (status == PLM_OK)
-        status = plm_output_check(engine, &output, &culprit);
+        status = plm_output_check(engine->core, &output, &culprit);
     if (status == PLM_OK)
         deliver(engine, &output, from_ns);
     else
@@ -314,7 +314,7 @@ static bool may_run_ahead(const struct plim_engine *engine, const struct plm_bat
     return engine->inflight_slots[0].kept != NULL && batch->prefill_rows == 0 &&
            engine->bisect.n == 0 && engine->recover.rows_max == 0 &&
            batch->shape.logits_rows == batch->shape.rows &&
-           plm_output_is_drawn(engine, batch->logits_seqs, batch->shape.rows);
+           plm_output_is_drawn(engine->core, batch->logits_seqs, batch->shape.rows);
 }
 
 void plm_step_drain(struct plim_engine *engine)
@@ -355,7 +355,7 @@ static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *
     struct plm_batch batch;
     struct plm_gate_result gate;
     if (now->run.results_addr == 0 || engine->bisect.n > 0 || is_wanted(engine) ||
-        !plm_output_is_drawn(engine, now->seqs, rows) ||
+        !plm_output_is_drawn(engine->core, now->seqs, rows) ||
         !plm_sched_form_ahead(engine->sched, now->seqs, rows, &ahead, &batch))
         return false;
     gate_step(engine, &batch, &gate);
