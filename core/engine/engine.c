@@ -2,9 +2,6 @@
 // An engine: a loaded core, a scheduler, and the thread that steps.
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "core/base/checked.h"
 #include "core/base/thread.h"
@@ -120,7 +117,7 @@ static int init_locks(plim_engine *engine)
         return PLM_ERR_NOMEM_HOST;
     bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
               pthread_mutex_init(&engine->lock, NULL) == 0 &&
-              pthread_mutex_init(&engine->ready_lock, NULL) == 0 &&
+              plm_ready_init(&engine->ready) == PLM_OK &&
               pthread_mutex_init(&engine->turn, NULL) == 0 &&
               pthread_mutex_init(&engine->monitor.device_lock, NULL) == 0 &&
               pthread_cond_init(&engine->wake, &attr) == 0 &&
@@ -192,9 +189,9 @@ static int start(plim_engine *engine, struct plm_error *err)
     int r = make_scheduler(engine, err);
     if (r != PLM_OK)
         return r;
-    engine->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (engine->ready_fd < 0)
-        return plm_fail(err, PLM_ERR_IO, "no file descriptor for events: %s", strerror(errno));
+    r = plm_ready_open(&engine->ready, err);
+    if (r != PLM_OK)
+        return r;
     struct plm_host_stats host;
     plm_host_read(engine->core->host, &host);
     engine->limits.host_idle = host.used_bytes;
@@ -225,7 +222,6 @@ static plim_engine *engine_alloc(struct plm_core *core)
     }
     engine->core = core;
     engine->manual = core->opts.manual_step != 0;
-    engine->ready_fd = -1;
     plm_buf_init(&engine->text, core->host, PLM_HOST_SCHED);
     init_counts(engine);
     return engine;
@@ -311,14 +307,12 @@ static void engine_stop(plim_engine *engine)
     plm_inflight_finish(engine);
     plm_bisect_finish(&engine->bisect, core->host);
     plm_recorder_destroy(engine->recorder);
-    if (engine->ready_fd >= 0)
-        close(engine->ready_fd);
     plm_buf_finish(&engine->text);
     pthread_cond_destroy(&engine->wake);
     pthread_cond_destroy(&engine->idle);
     pthread_cond_destroy(&engine->monitor.wake);
     pthread_mutex_destroy(&engine->lock);
-    pthread_mutex_destroy(&engine->ready_lock);
+    plm_ready_finish(&engine->ready);
     pthread_mutex_destroy(&engine->turn);
     pthread_mutex_destroy(&engine->monitor.device_lock);
     plm_free(core->host, engine);
@@ -484,4 +478,16 @@ int plim_engine_wake(plim_engine *engine, plim_error *err)
 {
     plim_error error = PLIM_INIT(plim_error);
     return plm_error_give(err, wake(engine, &error), &error);
+}
+
+// ---- events ----
+
+plim_request *plim_engine_next_ready(plim_engine *engine)
+{
+    return engine == NULL ? NULL : plm_ready_take(&engine->ready);
+}
+
+int plim_engine_poll_fd(plim_engine *engine)
+{
+    return engine == NULL ? -1 : engine->ready.fd;
 }

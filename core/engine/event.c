@@ -23,7 +23,93 @@ struct record {
 
 #define RECORD_ALIGN 4u
 
-int plm_events_init(struct plm_events *events, struct plm_host *host)
+// ---- the ready list ----
+
+int plm_ready_init(struct plm_ready *ready)
+{
+    *ready = (struct plm_ready){.fd = -1};
+    return pthread_mutex_init(&ready->lock, NULL) == 0 ? PLM_OK : PLM_ERR_NOMEM_HOST;
+}
+
+int plm_ready_open(struct plm_ready *ready, struct plm_error *err)
+{
+    ready->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return ready->fd >= 0
+               ? PLM_OK
+               : plm_fail(err, PLM_ERR_IO, "no file descriptor for events: %s", strerror(errno));
+}
+
+void plm_ready_finish(struct plm_ready *ready)
+{
+    if (ready->fd >= 0)
+        close(ready->fd);
+    pthread_mutex_destroy(&ready->lock);
+}
+
+static void push(struct plm_ready *ready, struct plim_request *request)
+{
+    pthread_mutex_lock(&ready->lock);
+    if (!request->is_ready) {
+        request->is_ready = true;
+        request->ready_next = NULL;
+        request->ready_prev = ready->tail;
+        if (ready->tail != NULL) {
+            ready->tail->ready_next = request;
+        } else {
+            ready->head = request;
+            uint64_t one = 1;
+            // Can not fail: the counter is at most 1 here.
+            ssize_t n = write(ready->fd, &one, sizeof(one));
+            (void)n;
+        }
+        ready->tail = request;
+    }
+    pthread_mutex_unlock(&ready->lock);
+}
+
+// Under the lock.
+static void unlink_ready(struct plm_ready *ready, struct plim_request *request)
+{
+    if (request->ready_prev != NULL)
+        request->ready_prev->ready_next = request->ready_next;
+    else
+        ready->head = request->ready_next;
+    if (request->ready_next != NULL)
+        request->ready_next->ready_prev = request->ready_prev;
+    else
+        ready->tail = request->ready_prev;
+    request->ready_prev = request->ready_next = NULL;
+    request->is_ready = false;
+    if (ready->head == NULL) {
+        uint64_t count;
+        ssize_t n = read(ready->fd, &count, sizeof(count)); // non-blocking: clears it
+        (void)n;
+    }
+}
+
+void plm_ready_remove(struct plm_ready *ready, struct plim_request *request)
+{
+    pthread_mutex_lock(&ready->lock);
+    if (request->is_ready)
+        unlink_ready(ready, request);
+    request->is_ready = true; // never again: its reader is gone
+    pthread_mutex_unlock(&ready->lock);
+}
+
+struct plim_request *plm_ready_take(struct plm_ready *ready)
+{
+    pthread_mutex_lock(&ready->lock);
+    struct plim_request *request = ready->head;
+    if (request != NULL)
+        unlink_ready(ready, request);
+    pthread_mutex_unlock(&ready->lock);
+    return request;
+}
+
+// ---- the buffer of a request ----
+
+int plm_events_init(struct plm_events *events, struct plm_host *host, const struct plm_clock *clock,
+                    struct plm_ready *ready)
 {
     pthread_condattr_t attr;
     if (pthread_mutex_init(&events->lock, NULL) != 0)
@@ -41,6 +127,8 @@ int plm_events_init(struct plm_events *events, struct plm_host *host)
         pthread_mutex_destroy(&events->lock);
         return PLM_ERR_NOMEM_HOST;
     }
+    events->clock = clock;
+    events->ready = ready;
     plm_buf_init(&events->in, host, PLM_HOST_REQUEST);
     plm_buf_init(&events->out, host, PLM_HOST_REQUEST);
     return PLM_OK;
@@ -86,7 +174,7 @@ static bool append(struct plim_request *request, struct record *record,
     if (ev->waiting)
         pthread_cond_signal(&ev->cond);
     pthread_mutex_unlock(&ev->lock);
-    plm_ready_push(request);
+    push(request->events.ready, request);
     return ok;
 }
 
@@ -122,7 +210,7 @@ void plm_events_done(struct plim_request *request)
     ev->done = true;
     pthread_cond_broadcast(&ev->cond);
     pthread_mutex_unlock(&ev->lock);
-    plm_ready_push(request);
+    push(request->events.ready, request);
 }
 
 // ---- reading: the caller ----
@@ -167,7 +255,7 @@ static bool take(struct plim_request *request, int64_t timeout_ms, bool *ret_don
     struct plm_events *ev = &request->events;
     struct timespec until = {0};
     if (timeout_ms > 0)
-        until = plm_deadline(request->engine->core->clock, timeout_ms);
+        until = plm_deadline(ev->clock, timeout_ms);
     pthread_mutex_lock(&ev->lock);
     while (ev->in.len == 0 && !ev->done && timeout_ms != 0) {
         ev->waiting = true;
@@ -207,75 +295,4 @@ int plim_request_next(plim_request *request, int64_t timeout_ms, plim_event *eve
         return PLIM_ERR_TIMEOUT;
     }
     return plm_struct_out(event, &e, sizeof(e));
-}
-
-// ---- the ready list ----
-
-void plm_ready_push(struct plim_request *request)
-{
-    struct plim_engine *engine = request->engine;
-    pthread_mutex_lock(&engine->ready_lock);
-    if (!request->is_ready) {
-        request->is_ready = true;
-        request->ready_next = NULL;
-        request->ready_prev = engine->ready_tail;
-        if (engine->ready_tail != NULL) {
-            engine->ready_tail->ready_next = request;
-        } else {
-            engine->ready_head = request;
-            uint64_t one = 1;
-            // Can not fail: the counter is at most 1 here.
-            ssize_t n = write(engine->ready_fd, &one, sizeof(one));
-            (void)n;
-        }
-        engine->ready_tail = request;
-    }
-    pthread_mutex_unlock(&engine->ready_lock);
-}
-
-// Under ready_lock.
-static void unlink_ready(struct plim_engine *engine, struct plim_request *request)
-{
-    if (request->ready_prev != NULL)
-        request->ready_prev->ready_next = request->ready_next;
-    else
-        engine->ready_head = request->ready_next;
-    if (request->ready_next != NULL)
-        request->ready_next->ready_prev = request->ready_prev;
-    else
-        engine->ready_tail = request->ready_prev;
-    request->ready_prev = request->ready_next = NULL;
-    request->is_ready = false;
-    if (engine->ready_head == NULL) {
-        uint64_t count;
-        ssize_t n = read(engine->ready_fd, &count, sizeof(count)); // non-blocking: clears it
-        (void)n;
-    }
-}
-
-void plm_ready_remove(struct plim_request *request)
-{
-    struct plim_engine *engine = request->engine;
-    pthread_mutex_lock(&engine->ready_lock);
-    if (request->is_ready)
-        unlink_ready(engine, request);
-    request->is_ready = true; // never again: its reader is gone
-    pthread_mutex_unlock(&engine->ready_lock);
-}
-
-plim_request *plim_engine_next_ready(plim_engine *engine)
-{
-    if (engine == NULL)
-        return NULL;
-    pthread_mutex_lock(&engine->ready_lock);
-    struct plim_request *request = engine->ready_head;
-    if (request != NULL)
-        unlink_ready(engine, request);
-    pthread_mutex_unlock(&engine->ready_lock);
-    return request;
-}
-
-int plim_engine_poll_fd(plim_engine *engine)
-{
-    return engine == NULL ? -1 : engine->ready_fd;
 }

@@ -5,7 +5,7 @@
 //    creates).
 //  - engine.lock guards what others need: the inbox, the numbers that admission decides by, metrics
 //    and refusals. It is held for moments, never over a forward.
-//  - each request has a lock of its own for its events; engine.ready_lock guards the ready list.
+//  - each request has a lock of its own for its events, and the ready list has one.
 //    Neither is ever held while another lock is taken; nor is the recorder's, which may be taken
 //    under any of them.
 #ifndef PLM_ENGINE_IMPL_H
@@ -37,9 +37,19 @@ struct plm_choice {
     uint16_t begun[PLIM_STOP_MAX]; // bytes of each stop string that the text ends with
 };
 
+// The requests that have something to read, for a reader of many; fd is readable while there is
+// one.
+struct plm_ready {
+    pthread_mutex_t lock; // never held while another lock is taken
+    struct plim_request *head, *tail;
+    int fd; // -1: not open
+};
+
 // Events from the engine to one reader. The writer appends records to `in`; the reader takes the
 // whole buffer and walks it without the lock.
 struct plm_events {
+    const struct plm_clock *clock;
+    struct plm_ready *ready; // that a request with something to read is put on
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool waiting; // the reader sleeps on cond
@@ -62,7 +72,7 @@ struct plim_request {
     atomic_uint refs; // the caller's and the engine's
     void *user;
     struct plm_events events;
-    // Ready list, under engine.ready_lock.
+    // Ready list, under its lock.
     struct plim_request *ready_prev, *ready_next;
     bool is_ready;
     // Inbox and list of cancels, under engine.lock.
@@ -111,7 +121,15 @@ struct plim_request {
     struct plm_choice choices[];
 };
 
-int plm_events_init(struct plm_events *events, struct plm_host *host);
+int plm_ready_init(struct plm_ready *ready); // PLM_ERR_NOMEM_HOST: no lock, and nothing to finish
+int plm_ready_open(struct plm_ready *ready, struct plm_error *err);
+void plm_ready_finish(struct plm_ready *ready);
+// The request whose turn it is, and takes it off the list; NULL: none has anything to read.
+struct plim_request *plm_ready_take(struct plm_ready *ready);
+// For good: the request's reader is gone.
+void plm_ready_remove(struct plm_ready *ready, struct plim_request *request);
+int plm_events_init(struct plm_events *events, struct plm_host *host, const struct plm_clock *clock,
+                    struct plm_ready *ready);
 // Bytes of one event with n_top alternatives and so much text.
 size_t plm_events_bytes(uint32_t n_top, size_t text_len);
 // Room for so many unread bytes, which can not be refused later. False: no host memory.
@@ -309,9 +327,7 @@ struct plim_engine {
     _Atomic uint32_t handles;     // requests that their callers have not freed
     _Atomic uint64_t trimmed;     // host bytes freed before the last trim
 
-    pthread_mutex_t ready_lock;
-    struct plim_request *ready_head, *ready_tail;
-    int ready_fd;
+    struct plm_ready ready;
 };
 
 // An engine in an environment of the caller's; plim_engine_free() destroys its host. On failure
@@ -459,9 +475,6 @@ void plm_sleep_enter(struct plim_engine *engine, enum plm_sleep_state state);
 // Falls asleep or wakes where that was asked for; nothing is in flight. True: asleep, nothing may
 // run.
 bool plm_sleep_step(struct plim_engine *engine);
-
-void plm_ready_push(struct plim_request *request);
-void plm_ready_remove(struct plim_request *request);
 
 // ---- text of the public API (text.c, chat.c) ----
 

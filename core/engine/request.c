@@ -404,7 +404,7 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
         return NULL;
     request->engine = engine;
     atomic_init(&request->refs, 2);
-    if (plm_events_init(&request->events, host) != PLM_OK) {
+    if (plm_events_init(&request->events, host, engine->core->clock, &engine->ready) != PLM_OK) {
         plm_free(host, request);
         return NULL;
     }
@@ -600,7 +600,7 @@ void plim_request_free(plim_request *request)
         return;
     struct plim_engine *engine = request->engine;
     plim_request_cancel(request);
-    plm_ready_remove(request);
+    plm_ready_remove(&engine->ready, request);
     plm_request_unref(request);
     atomic_fetch_sub(&engine->handles, 1); // the last touch: the engine may be freed now
 }
