@@ -122,7 +122,7 @@ void plm_admission_recheck(plim_engine *engine)
         plm_kv_pool_drop_cached(engine->core->pool, UINT32_MAX);
     if (term == PLM_ADMIT_HOST)
         plm_host_trim();
-    plm_monitor_hurry(engine);
+    plm_monitor_hurry(&engine->monitor);
 }
 
 // ---- the check ----

@@ -56,7 +56,7 @@ static void wait_for_work(plim_engine *engine)
     const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
     pthread_mutex_lock(&engine->lock);
     const bool asked = engine->sleep.state == PLM_DROWSY || engine->sleep.state == PLM_WAKING;
-    if (!engine->stop && !asked && !engine->has_reading && !engine->streak_asks &&
+    if (!engine->stop && !asked && !engine->monitor.fresh && !engine->streak_asks &&
         engine->inbox_head == NULL && engine->cancels == NULL) {
         // Without requests nothing can time out.
         if (engine->active == 0)
@@ -175,7 +175,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
                         opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST,
                         "no host memory for the candidates of a bisection");
-    if (plm_inflight_init(engine, opts.max_sequences) != PLM_OK)
+    if (plm_inflight_init(&engine->ahead, core, opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a step ahead");
     if (!plm_buf_reserve(&engine->text, TOKEN_TEXT_BYTES))
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the text of a token");
@@ -199,7 +199,7 @@ static int start(plim_engine *engine, struct plm_error *err)
     const uint32_t attempts = engine->core->profile.attempts;
     engine->counts.plan_shrinks = attempts > 1 ? attempts - 1 : 0;
     plm_step_publish(engine);
-    r = plm_monitor_start(engine);
+    r = plm_monitor_start(&engine->monitor, engine->core, engine->recorder, !engine->manual);
     if (r != PLM_OK)
         return plm_thread_fail(err, "the monitor of the device");
     if (!engine->manual) {
@@ -221,6 +221,8 @@ static plim_engine *engine_alloc(struct plm_core *core)
         return NULL;
     }
     engine->core = core;
+    engine->monitor.lock = &engine->lock;
+    engine->monitor.engine_wake = &engine->wake;
     engine->manual = core->opts.manual_step != 0;
     plm_buf_init(&engine->text, core->host, PLM_HOST_SCHED);
     init_counts(engine);
@@ -292,19 +294,18 @@ static void cancel_all(plim_engine *engine)
 static void engine_stop(plim_engine *engine)
 {
     struct plm_core *core = engine->core;
-    plm_monitor_stop(engine);
+    plm_monitor_stop(&engine->monitor);
     pthread_mutex_lock(&engine->lock);
     engine->stop = true;
     pthread_cond_broadcast(&engine->wake);
     pthread_mutex_unlock(&engine->lock);
     if (engine->has_thread)
         pthread_join(engine->thread, NULL);
-    if (engine->inflight != NULL) // nobody hears of it any more
-        plm_core_wait(core, &engine->inflight->run, NULL);
+    plm_inflight_abandon(&engine->ahead, core);
     if (engine->sched != NULL)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
-    plm_inflight_finish(engine);
+    plm_inflight_finish(&engine->ahead, core);
     plm_bisect_finish(&engine->bisect, core->host);
     plm_recorder_destroy(engine->recorder);
     plm_buf_finish(&engine->text);

@@ -57,7 +57,7 @@ void plm_request_finish(struct plim_engine *engine, struct plim_request *request
     request->ended = true;
     plm_bisect_drop(&engine->bisect, request);
     for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
-        plm_inflight_forget(engine, &request->choices[i].seq);
+        plm_inflight_forget(&engine->ahead, &request->choices[i].seq);
         plm_sched_remove(engine->sched, &request->choices[i].seq);
         request->choices[i].live = false;
     }

@@ -178,6 +178,10 @@ void plm_admission_recheck(struct plim_engine *engine);
 
 // What the monitor sees of the device (monitor.c).
 struct plm_monitor {
+    struct plm_core *core;
+    struct plm_recorder *recorder;
+    pthread_mutex_t *lock;       // the engine's
+    pthread_cond_t *engine_wake; // that its thread sleeps on
     // A thread of its own where the clock is the system's and steps are not the caller's; else
     // plm_monitor_poll, between steps.
     pthread_t thread;
@@ -186,12 +190,13 @@ struct plm_monitor {
     // Held while a reading is taken and while slabs change hands, so that a reading and the ledger
     // beside it are of one moment; and while the device is exchanged.
     pthread_mutex_t device_lock;
-    // Under engine.lock:
+    // Under the lock:
     pthread_cond_t wake; // stop or hurry
     bool stop;
     bool hurry;                        // the next reading is due at once
     uint64_t n_readings;               // taken so far; 0: `reading` is not set
     struct plm_stress_reading reading; // the last one
+    bool fresh;                        // it was not taken yet
     int64_t foreign_bytes;             // of it
     int64_t noted_bytes;               // foreign bytes of the last event
     struct plm_report_neighbour events[PLM_NEIGHBOURS];
@@ -258,6 +263,17 @@ struct plm_inflight {
     int64_t begin_ns;
 };
 
+// One step ahead (inflight.c, step.c).
+struct plm_ahead {
+    struct plm_inflight slots[2];
+    struct plm_inflight *current;    // the step that was submitted and not retired; NULL: none
+    int32_t *source_rows;            // [max_sequences] of a chained step: the row before of each
+    struct plm_sample_row *sampling; // [max_sequences] of a step; NULL: the device does not sample
+    uint32_t waited;                 // sequences that waited when a step was last formed on its own
+    bool left;                       // one has left since
+    uint32_t n;                      // steps that were formed ahead since
+};
+
 struct plim_engine {
     struct plm_core *core;
     struct plm_sched *sched;
@@ -273,14 +289,7 @@ struct plim_engine {
     uint64_t moved_blocks; // by evacuations
     bool disagrees;        // ledger and driver did at the last reading
     struct plm_buf text;   // of one token
-    // One step ahead (inflight.c, step.c).
-    struct plm_inflight inflight_slots[2];
-    struct plm_inflight *inflight;   // the step that was submitted and not retired; NULL: none
-    int32_t *source_rows;            // [max_sequences], or NULL
-    struct plm_sample_row *sampling; // [max_sequences] of a step; NULL: the device does not sample
-    uint32_t waited;                 // sequences that waited when a step was last formed on its own
-    bool left;                       // one has left since
-    uint32_t n_ahead;                // steps that were formed ahead since
+    struct plm_ahead ahead;
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks
@@ -303,7 +312,6 @@ struct plim_engine {
 
     pthread_mutex_t lock;
     pthread_cond_t wake; // for the thread: the inbox is not empty, a reading came, or stop
-    bool has_reading;    // that the thread has not seen yet
     pthread_cond_t idle; // for drain: no request is left; for sleep and wake: the state changed
     struct plm_sleep sleep;
     struct plim_request *inbox_head, *inbox_tail;
@@ -355,13 +363,15 @@ void plm_request_reap(struct plim_engine *engine);
 //
 // Memory for steps of so many sequences: how their tokens are drawn where the device does that, and
 // what those in flight need where the model runs ahead.
-int plm_inflight_init(struct plim_engine *engine, uint32_t max_sequences);
+int plm_inflight_init(struct plm_ahead *ahead, const struct plm_core *core, uint32_t max_sequences);
 // None is in flight. Also after an init that failed.
-void plm_inflight_finish(struct plim_engine *engine);
+void plm_inflight_finish(struct plm_ahead *ahead, const struct plm_core *core);
+// Waits for the step in flight, whose tokens nobody wants any more.
+void plm_inflight_abandon(struct plm_ahead *ahead, struct plm_core *core);
 // Copies whose rows they are, since the scheduler forms the next step before this one is retired.
 void plm_inflight_keep(struct plm_inflight *step);
 // A sequence leaves the scheduler: its rows in flight are nobody's.
-void plm_inflight_forget(struct plim_engine *engine, const struct plm_seq *seq);
+void plm_inflight_forget(struct plm_ahead *ahead, const struct plm_seq *seq);
 // output.c
 //
 // What a step left for sampling. NULL among seqs: nobody's row.
@@ -405,14 +415,18 @@ void plm_count_finish(plim_metrics *m, enum plim_finish finish);
 
 // monitor.c: reads the device at most every opts.monitor_ms, off the step path; the last reading
 // and what it says of others are kept for all threads.
-int plm_monitor_start(struct plim_engine *engine); // PLM_ERR_IO: no thread
-void plm_monitor_stop(struct plim_engine *engine);
+//
+// lock and engine_wake are set and the monitor's own locks made. threaded: on a thread of its own,
+// where the clock is the system's. PLM_ERR_IO: no thread.
+int plm_monitor_start(struct plm_monitor *monitor, struct plm_core *core,
+                      struct plm_recorder *recorder, bool threaded);
+void plm_monitor_stop(struct plm_monitor *monitor);
 // Between steps, where the monitor has no thread: takes a reading when one is due.
-void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns);
+void plm_monitor_poll(struct plm_monitor *monitor, int64_t now_ns);
 // The newest reading, once. False: none since the last call.
-bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret);
+bool plm_monitor_take(struct plm_monitor *monitor, struct plm_stress_reading *ret);
 // Between steps: asks for a reading before its time.
-void plm_monitor_hurry(struct plim_engine *engine);
+void plm_monitor_hurry(struct plm_monitor *monitor);
 
 // pressure.c: between steps, makes the KV cache follow the line (core/plan/line.h). The first thing
 // of every step; true if it changed the pool, which it leaves alone while the engine sleeps.

@@ -6,34 +6,40 @@
 
 #include "core/engine/impl.h"
 
-int plm_inflight_init(struct plim_engine *engine, uint32_t max_sequences)
+int plm_inflight_init(struct plm_ahead *ahead, const struct plm_core *core, uint32_t max_sequences)
 {
-    struct plm_host *host = engine->core->host;
-    if (plm_model_samples(engine->core->model)) {
-        engine->sampling =
-            plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->sampling));
-        if (engine->sampling == NULL)
+    struct plm_host *host = core->host;
+    if (plm_model_samples(core->model)) {
+        ahead->sampling = plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*ahead->sampling));
+        if (ahead->sampling == NULL)
             return PLM_ERR_NOMEM_HOST;
     }
-    if (engine->core->results.host == NULL)
+    if (core->results.host == NULL)
         return PLM_OK;
-    engine->source_rows =
-        plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*engine->source_rows));
+    ahead->source_rows =
+        plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*ahead->source_rows));
     for (int i = 0; i < 2; i++)
-        engine->inflight_slots[i].kept = plm_calloc(host, PLM_HOST_SCHED, max_sequences,
-                                                    sizeof(*engine->inflight_slots[i].kept));
-    return engine->source_rows != NULL && engine->inflight_slots[0].kept != NULL &&
-                   engine->inflight_slots[1].kept != NULL
+        ahead->slots[i].kept =
+            plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*ahead->slots[i].kept));
+    return ahead->source_rows != NULL && ahead->slots[0].kept != NULL &&
+                   ahead->slots[1].kept != NULL
                ? PLM_OK
                : PLM_ERR_NOMEM_HOST;
 }
 
-void plm_inflight_finish(struct plim_engine *engine)
+void plm_inflight_finish(struct plm_ahead *ahead, const struct plm_core *core)
 {
-    plm_free(engine->core->host, engine->sampling);
-    plm_free(engine->core->host, engine->source_rows);
+    plm_free(core->host, ahead->sampling);
+    plm_free(core->host, ahead->source_rows);
     for (int i = 0; i < 2; i++)
-        plm_free(engine->core->host, engine->inflight_slots[i].kept);
+        plm_free(core->host, ahead->slots[i].kept);
+}
+
+void plm_inflight_abandon(struct plm_ahead *ahead, struct plm_core *core)
+{
+    if (ahead->current != NULL)
+        plm_core_wait(core, &ahead->current->run, NULL);
+    ahead->current = NULL;
 }
 
 void plm_inflight_keep(struct plm_inflight *step)
@@ -42,11 +48,11 @@ void plm_inflight_keep(struct plm_inflight *step)
     step->seqs = step->kept;
 }
 
-void plm_inflight_forget(struct plim_engine *engine, const struct plm_seq *seq)
+void plm_inflight_forget(struct plm_ahead *ahead, const struct plm_seq *seq)
 {
-    engine->left = true;
-    for (int f = 0; engine->inflight != NULL && f < 2; f++) {
-        struct plm_inflight *step = &engine->inflight_slots[f];
+    ahead->left = true;
+    for (int f = 0; ahead->current != NULL && f < 2; f++) {
+        struct plm_inflight *step = &ahead->slots[f];
         for (uint32_t i = 0; i < step->shape.logits_rows; i++) {
             if (step->kept[i] == seq)
                 step->kept[i] = NULL;

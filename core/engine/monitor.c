@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The monitor after READY: how much of the device others hold. It only reads; pressure.c judges.
+// The monitor after READY: how much of the device others hold. It only reads; pressure.c acts.
 #include <time.h>
 
 #include "core/base/checked.h"
@@ -13,127 +13,122 @@ static int64_t event_bytes(const struct plm_plan *plan)
     return plm_max_i64(plan->in.g, plan->margin / 16);
 }
 
-// Under engine->lock.
-static void note(struct plim_engine *engine, int64_t foreign)
+// Under the lock.
+static void note(struct plm_monitor *m, int64_t foreign)
 {
-    struct plm_monitor *m = &engine->monitor;
-    const struct plm_clock *clock = engine->core->clock;
+    const struct plm_clock *clock = m->core->clock;
     const int64_t change = foreign - m->noted_bytes;
     m->foreign_bytes = foreign;
-    if (change < event_bytes(&engine->core->profile.plan) &&
-        -change < event_bytes(&engine->core->profile.plan))
+    if (change < event_bytes(&m->core->profile.plan) &&
+        -change < event_bytes(&m->core->profile.plan))
         return;
     m->noted_bytes = foreign;
-    const int64_t others = foreign - engine->core->profile.plan.own_drv; // it is in foreign, too
-    plm_recorder_put(engine->recorder, &(struct plm_record){.kind = PLM_RECORD_OTHERS,
-                                                            .value = others > 0 ? others : 0});
+    const int64_t others = foreign - m->core->profile.plan.own_drv; // it is in foreign, too
+    plm_recorder_put(m->recorder, &(struct plm_record){.kind = PLM_RECORD_OTHERS,
+                                                       .value = others > 0 ? others : 0});
     m->events[m->n_events++ % PLM_NEIGHBOURS] = (struct plm_report_neighbour){
         .wall_ns = clock->wall_ns(clock->ctx), .foreign_bytes = foreign, .change_bytes = change};
 }
 
-static void read_once(struct plim_engine *engine)
+static void read_once(struct plm_monitor *m)
 {
-    struct plm_monitor *m = &engine->monitor;
     struct plm_stress_reading r;
     pthread_mutex_lock(&m->device_lock);
-    const int status = plm_core_read(engine->core, &r);
+    const int status = plm_core_read(m->core, &r);
     pthread_mutex_unlock(&m->device_lock);
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(m->lock);
     // An idle engine brings a lost device back before somebody needs it.
     if (status == PLM_ERR_LOST)
-        pthread_cond_signal(&engine->wake);
+        pthread_cond_signal(m->engine_wake);
     // A driver that is not ready answers 0 of 0, and says nothing by it.
     if (status != PLM_OK || r.T == 0) {
-        pthread_mutex_unlock(&engine->lock);
+        pthread_mutex_unlock(m->lock);
         return;
     }
     m->reading = r;
     m->n_readings++;
-    note(engine, plm_max_i64(0, r.T - r.F - r.O));
-    engine->has_reading = true;
-    pthread_cond_signal(&engine->wake);
-    pthread_mutex_unlock(&engine->lock);
+    note(m, plm_max_i64(0, r.T - r.F - r.O));
+    m->fresh = true;
+    pthread_cond_signal(m->engine_wake);
+    pthread_mutex_unlock(m->lock);
 }
 
 // Sleeps for a period, or until the engine stops. Returns whether to go on.
-static bool pause_between(struct plim_engine *engine)
+static bool pause_between(struct plm_monitor *m)
 {
-    const struct timespec until =
-        plm_deadline(engine->core->clock, (int64_t)engine->core->opts.monitor_ms);
-    pthread_mutex_lock(&engine->lock);
+    const struct timespec until = plm_deadline(m->core->clock, (int64_t)m->core->opts.monitor_ms);
+    pthread_mutex_lock(m->lock);
     int r = 0;
-    while (!engine->monitor.stop && !engine->monitor.hurry && r == 0)
-        r = pthread_cond_timedwait(&engine->monitor.wake, &engine->lock, &until);
-    const bool go_on = !engine->monitor.stop;
-    engine->monitor.hurry = false;
-    pthread_mutex_unlock(&engine->lock);
+    while (!m->stop && !m->hurry && r == 0)
+        r = pthread_cond_timedwait(&m->wake, m->lock, &until);
+    const bool go_on = !m->stop;
+    m->hurry = false;
+    pthread_mutex_unlock(m->lock);
     return go_on;
 }
 
 static void *monitor(void *arg)
 {
-    struct plim_engine *engine = arg;
-    while (pause_between(engine))
-        read_once(engine);
+    struct plm_monitor *m = arg;
+    while (pause_between(m))
+        read_once(m);
     return NULL;
 }
 
-int plm_monitor_start(struct plim_engine *engine)
+int plm_monitor_start(struct plm_monitor *m, struct plm_core *core, struct plm_recorder *recorder,
+                      bool threaded)
 {
-    struct plm_monitor *m = &engine->monitor;
-    const struct plm_core *core = engine->core;
+    m->core = core;
+    m->recorder = recorder;
     m->foreign_bytes = m->noted_bytes = core->profile.plan.foreign;
     m->polled_ns = plm_now(core->clock);
     // A clock that is not the system's belongs to a simulation, which a thread would make random.
-    if (core->opts.monitor_ms == 0 || engine->manual || core->clock != plm_clock_system())
+    if (core->opts.monitor_ms == 0 || !threaded || core->clock != plm_clock_system())
         return PLM_OK;
-    if (!plm_thread_start(&m->thread, 0, monitor, engine))
+    if (!plm_thread_start(&m->thread, 0, monitor, m))
         return PLM_ERR_IO;
     m->has_thread = true;
     return PLM_OK;
 }
 
-void plm_monitor_stop(struct plim_engine *engine)
+void plm_monitor_stop(struct plm_monitor *m)
 {
-    struct plm_monitor *m = &engine->monitor;
     if (!m->has_thread)
         return;
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(m->lock);
     m->stop = true;
-    pthread_cond_signal(&engine->monitor.wake);
-    pthread_mutex_unlock(&engine->lock);
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(m->lock);
     pthread_join(m->thread, NULL);
     m->has_thread = false;
 }
 
-void plm_monitor_poll(struct plim_engine *engine, int64_t now_ns)
+void plm_monitor_poll(struct plm_monitor *m, int64_t now_ns)
 {
-    struct plm_monitor *m = &engine->monitor;
-    const int64_t period_ns = (int64_t)engine->core->opts.monitor_ms * 1000000;
+    const int64_t period_ns = (int64_t)m->core->opts.monitor_ms * 1000000;
     if (m->has_thread || period_ns == 0 || (!m->hurry && now_ns - m->polled_ns < period_ns))
         return;
     m->hurry = false;
     m->polled_ns = now_ns;
-    read_once(engine);
+    read_once(m);
 }
 
-void plm_monitor_hurry(struct plim_engine *engine)
+void plm_monitor_hurry(struct plm_monitor *m)
 {
-    struct plm_monitor *m = &engine->monitor;
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(m->lock);
     m->hurry = true;
     if (m->has_thread)
         pthread_cond_signal(&m->wake);
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(m->lock);
 }
 
-bool plm_monitor_take(struct plim_engine *engine, struct plm_stress_reading *ret)
+bool plm_monitor_take(struct plm_monitor *m, struct plm_stress_reading *ret)
 {
-    pthread_mutex_lock(&engine->lock);
-    const bool any = engine->has_reading;
-    engine->has_reading = false;
+    pthread_mutex_lock(m->lock);
+    const bool any = m->fresh;
+    m->fresh = false;
     if (any)
-        *ret = engine->monitor.reading;
-    pthread_mutex_unlock(&engine->lock);
+        *ret = m->reading;
+    pthread_mutex_unlock(m->lock);
     return any;
 }

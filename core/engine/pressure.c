@@ -188,7 +188,7 @@ static void begin_slow(struct plim_engine *engine, uint32_t rows, int64_t ns, in
         "device%s",
         SLOW_STEPS, rows, (double)ns / 1e6, (double)usual / 1e6,
         engine->line.yields ? "; what the KV cache does not use is given back" : "");
-    plm_monitor_hurry(engine); // the driver may say more
+    plm_monitor_hurry(&engine->monitor); // the driver may say more
 }
 
 static void end_slow(struct plim_engine *engine)
@@ -259,9 +259,9 @@ static bool may_move(const struct plim_engine *engine, bool asleep)
 bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_kv_pool_stats pool;
-    plm_monitor_poll(engine, now_ns);
+    plm_monitor_poll(&engine->monitor, now_ns);
     pthread_mutex_lock(&engine->lock);
-    const bool news = engine->has_reading;
+    const bool news = engine->monitor.fresh;
     pthread_mutex_unlock(&engine->lock);
     plm_kv_pool_read(engine->core->pool, &pool);
     return news || engine->slow.on || pool.total != engine->line_blocks ||
@@ -272,8 +272,8 @@ bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
 {
     struct plm_stress_reading reading;
     struct plm_kv_pool_stats before, after;
-    plm_monitor_poll(engine, now_ns);
-    const bool news = plm_monitor_take(engine, &reading);
+    plm_monitor_poll(&engine->monitor, now_ns);
+    const bool news = plm_monitor_take(&engine->monitor, &reading);
     if (!may_move(engine, asleep))
         return false;
     plm_kv_pool_read(engine->core->pool, &before);

@@ -175,7 +175,7 @@ void plm_recover_lost(struct plim_engine *engine, int status)
     struct plm_core *core = engine->core;
     struct plm_recover *r = &engine->recover;
     const int64_t now = plm_now(core->clock);
-    engine->inflight = NULL;       // what it ran is gone with it
+    engine->ahead.current = NULL;  // what it ran is gone with it
     plm_device_lose(core->device); // what hangs may still write: only a reopen ends it
     engine->counts.losses++;
     record_loss(engine, status);

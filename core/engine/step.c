@@ -189,15 +189,16 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
                                   .table_stride = batch->table_stride,
                                   .logits_rows = batch->logits_rows};
     for (uint32_t i = 0; before != NULL && i < batch->shape.rows; i++)
-        engine->source_rows[i] = batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);
+        engine->ahead.source_rows[i] =
+            batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);
     if (before != NULL) {
         forward.chained = before->run.results_addr;
-        forward.source_rows = engine->source_rows;
+        forward.source_rows = engine->ahead.source_rows;
     }
-    if (engine->sampling != NULL) {
+    if (engine->ahead.sampling != NULL) {
         plm_output_sampling(core, batch->logits_seqs, batch->shape.logits_rows, before != NULL,
-                            engine->sampling);
-        forward.sampling = engine->sampling;
+                            engine->ahead.sampling);
+        forward.sampling = engine->ahead.sampling;
     }
     step->shape = batch->shape;
     step->seqs = batch->logits_seqs;
@@ -299,7 +300,7 @@ static bool retire(struct plim_engine *engine, const struct plm_inflight *step, 
 
 static bool has_inflight(const struct plim_engine *engine)
 {
-    return engine->inflight != NULL;
+    return engine->ahead.current != NULL;
 }
 
 static uint32_t waiting(const struct plim_engine *engine)
@@ -311,7 +312,7 @@ static uint32_t waiting(const struct plim_engine *engine)
 
 static bool may_run_ahead(const struct plim_engine *engine, const struct plm_batch *batch)
 {
-    return engine->inflight_slots[0].kept != NULL && batch->prefill_rows == 0 &&
+    return engine->ahead.slots[0].kept != NULL && batch->prefill_rows == 0 &&
            engine->bisect.n == 0 && engine->recover.rows_max == 0 &&
            batch->shape.logits_rows == batch->shape.rows &&
            plm_output_is_drawn(engine->core, batch->logits_seqs, batch->shape.rows);
@@ -319,11 +320,11 @@ static bool may_run_ahead(const struct plim_engine *engine, const struct plm_bat
 
 void plm_step_drain(struct plim_engine *engine)
 {
-    struct plm_inflight *step = engine->inflight;
+    struct plm_inflight *step = engine->ahead.current;
     if (step == NULL)
         return;
     retire(engine, step, PLM_OK);
-    engine->inflight = NULL;
+    engine->ahead.current = NULL;
 }
 
 // Whatever its next token is.
@@ -343,7 +344,8 @@ static bool goes_on(void *ctx, const struct plm_seq *seq)
 static bool is_wanted(const struct plim_engine *engine)
 {
     const uint32_t n = waiting(engine);
-    return n > engine->waited || (n > 0 && (engine->left || engine->n_ahead >= AHEAD_MAX));
+    return n > engine->ahead.waited ||
+           (n > 0 && (engine->ahead.left || engine->ahead.n >= AHEAD_MAX));
 }
 
 // Submits the step after the one in flight. False: there is none, and nothing is pending.
@@ -361,7 +363,7 @@ static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *
     gate_step(engine, &batch, &gate);
     if (gate.answer == PLM_GATE_GO && submit_step(engine, &batch, now, next) == PLM_OK) {
         plm_inflight_keep(next);
-        engine->n_ahead++;
+        engine->ahead.n++;
         return true;
     }
     plm_sched_drop_ahead(engine->sched);
@@ -371,15 +373,15 @@ static bool submit_ahead(struct plim_engine *engine, const struct plm_inflight *
 // Submits one more step, and retires the one before it.
 static void run_ahead(struct plim_engine *engine, int64_t now_ns)
 {
-    struct plm_inflight *now = engine->inflight;
+    struct plm_inflight *now = engine->ahead.current;
     struct plm_inflight *next =
-        now == &engine->inflight_slots[0] ? &engine->inflight_slots[1] : &engine->inflight_slots[0];
+        now == &engine->ahead.slots[0] ? &engine->ahead.slots[1] : &engine->ahead.slots[0];
     next->begin_ns = now_ns;
     const bool ahead = submit_ahead(engine, now, next);
     if (!ahead)
         next->shape = (struct plm_shape){0};
     const bool well = retire(engine, now, PLM_OK);
-    engine->inflight = ahead && well ? next : NULL;
+    engine->ahead.current = ahead && well ? next : NULL;
     if (!ahead || well || engine->recover.down || engine->recover.gone)
         return;
     // It computed with what the one before gave, and is nobody's.
@@ -392,15 +394,15 @@ static void run_ahead(struct plim_engine *engine, int64_t now_ns)
 
 static void run(struct plim_engine *engine, const struct plm_batch *batch, int64_t now_ns)
 {
-    struct plm_inflight *step = &engine->inflight_slots[0];
+    struct plm_inflight *step = &engine->ahead.slots[0];
     step->begin_ns = now_ns;
     const int r = submit_step(engine, batch, NULL, step);
-    engine->left = false;
-    engine->n_ahead = 0;
-    engine->waited = waiting(engine);
+    engine->ahead.left = false;
+    engine->ahead.n = 0;
+    engine->ahead.waited = waiting(engine);
     if (r == PLM_OK && may_run_ahead(engine, batch)) {
         plm_inflight_keep(step);
-        engine->inflight = step;
+        engine->ahead.current = step;
     } else {
         retire(engine, step, r);
     }

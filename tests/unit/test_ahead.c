@@ -415,9 +415,9 @@ START_TEST(an_end_throws_one_row_away)
             serve(engine, &asks[i], 1, 0, got);
             same(want + i, got, 1);
             stops++;
-            sleeps += engine->inflight != NULL;
+            sleeps += engine->ahead.current != NULL;
             ck_assert_int_eq(plim_engine_sleep(engine, 0, &err), PLIM_OK);
-            ck_assert_ptr_null(engine->inflight);
+            ck_assert_ptr_null(engine->ahead.current);
             ck_assert_uint_eq(waited, submitted);
             end(engine);
             break;
@@ -638,7 +638,7 @@ START_TEST(a_sleep_drains_the_step_in_flight)
     submit(engine, &ask, &got);
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
-    ck_assert_ptr_nonnull(engine->inflight);
+    ck_assert_ptr_nonnull(engine->ahead.current);
     ck_assert_int_eq(plim_engine_sleep(engine, 0, &err), PLIM_ERR_TIMEOUT); // it runs
     while (got.status == 1) {
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
@@ -646,7 +646,7 @@ START_TEST(a_sleep_drains_the_step_in_flight)
     }
     same(&want, &got, 1);
     plim_request_free(got.request);
-    while (engine->inflight != NULL)
+    while (engine->ahead.current != NULL)
         plim_engine_step(engine, NULL);
     ck_assert_int_eq(plim_engine_sleep(engine, 0, &err), PLIM_OK);
     ck_assert_int_eq(plim_engine_wake(engine, &err), PLIM_OK);
@@ -665,7 +665,7 @@ START_TEST(an_engine_may_end_with_a_step_in_flight)
     submit(engine, &ask, &got);
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(plim_engine_step(engine, NULL), PLIM_OK);
-    ck_assert_ptr_nonnull(engine->inflight);
+    ck_assert_ptr_nonnull(engine->ahead.current);
     plim_request_free(got.request);
     ck_assert_int_eq(plm_engine_destroy(engine), 0);
 }
