@@ -69,7 +69,7 @@ static void fill_numbers(const struct plm_admit_result *r, const struct plm_admi
 static void remember(plim_engine *engine, const struct plm_admit_result *r, int status)
 {
     const struct plm_clock *clock = engine->core->clock;
-    engine->refusals[engine->n_refusals++ % PLM_REFUSALS] =
+    engine->admission.refusals[engine->admission.n_refusals++ % PLM_REFUSALS] =
         (struct plm_report_refusal){.wall_ns = clock->wall_ns(clock->ctx),
                                     .never = r->verdict == PLM_REFUSE_NEVER,
                                     .term = r->term,
@@ -77,17 +77,17 @@ static void remember(plim_engine *engine, const struct plm_admit_result *r, int 
                                     .limit_bytes = r->limit_bytes,
                                     .offer = r->offer};
     if (status == PLIM_ERR_CONTEXT)
-        engine->rejected_context++;
+        engine->admission.rejected_context++;
     else if (status == PLIM_ERR_QUEUE_FULL)
-        engine->rejected_queue++;
+        engine->admission.rejected_queue++;
     else if (status == PLIM_ERR_NOMEM_NEVER)
-        engine->rejected_never++;
+        engine->admission.rejected_never++;
     else
-        engine->rejected_now++;
-    if (r->verdict != PLM_REFUSE_NOW || ++engine->streak % STREAK != 0)
+        engine->admission.rejected_now++;
+    if (r->verdict != PLM_REFUSE_NOW || ++engine->admission.streak % STREAK != 0)
         return;
-    engine->streak_term = r->term;
-    engine->streak_asks = true;
+    engine->admission.streak_term = r->term;
+    engine->admission.streak_asks = true;
     pthread_cond_signal(&engine->wake);
 }
 
@@ -106,10 +106,11 @@ void plm_admission_refused_host(plim_engine *engine, int status, const plim_erro
 void plm_admission_recheck(plim_engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    const bool asked = engine->streak_asks;
-    const enum plm_admit_term term = engine->streak_term;
-    engine->streak_asks = false;
-    const bool first = engine->streak < 2 * STREAK; // told of once, however long it goes on
+    const bool asked = engine->admission.streak_asks;
+    const enum plm_admit_term term = engine->admission.streak_term;
+    engine->admission.streak_asks = false;
+    const bool first =
+        engine->admission.streak < 2 * STREAK; // told of once, however long it goes on
     pthread_mutex_unlock(&engine->lock);
     if (!asked)
         return;
@@ -132,10 +133,10 @@ static void read_state(plim_engine *engine, struct plm_admit_state *ret)
 {
     struct plm_host_stats host;
     plm_host_read(engine->core->host, &host);
-    *ret = engine->state;
-    ret->queued = engine->waiting;
-    ret->queued_tokens = engine->waiting_tokens;
-    ret->queued_output = engine->waiting_output;
+    *ret = engine->admission.state;
+    ret->queued = engine->admission.waiting;
+    ret->queued_tokens = engine->admission.waiting_tokens;
+    ret->queued_output = engine->admission.waiting_output;
     ret->host_used = host.used_bytes;
 }
 
@@ -149,14 +150,14 @@ int plm_admission_check(plim_engine *engine, const struct plm_admit_request *req
         return plm_error_set(err, PLIM_ERR_CLOSED, NULL, "the engine takes no new requests");
     }
     read_state(engine, &state);
-    plm_admit_check(&engine->limits, &state, request, result);
+    plm_admit_check(&engine->admission.limits, &state, request, result);
     int status = PLIM_OK;
     if (result->verdict == PLM_ADMIT || result->verdict == PLM_WAIT) {
-        engine->waiting++;
-        engine->waiting_tokens += request->prompt_tokens;
-        engine->waiting_output += result->expected_tokens;
+        engine->admission.waiting++;
+        engine->admission.waiting_tokens += request->prompt_tokens;
+        engine->admission.waiting_output += result->expected_tokens;
         engine->active++;
-        engine->streak = 0;
+        engine->admission.streak = 0;
     } else {
         status = status_of(result);
         remember(engine, result, status);
@@ -164,28 +165,28 @@ int plm_admission_check(plim_engine *engine, const struct plm_admit_request *req
     pthread_mutex_unlock(&engine->lock);
     if (status == PLIM_OK)
         return PLIM_OK;
-    say(result, request, engine->limits.max_context, status, err);
+    say(result, request, engine->admission.limits.max_context, status, err);
     if (err != NULL)
         fill_numbers(result, request, err);
     if (err != NULL && status == PLIM_ERR_CONTEXT)
-        err->n_ctx = engine->limits.max_context;
+        err->n_ctx = engine->admission.limits.max_context;
     return status;
 }
 
 void plm_admission_leave_queue(plim_engine *engine, const struct plim_request *request)
 {
-    engine->waiting--;
-    engine->waiting_tokens -= request->n_prompt;
-    engine->waiting_output -= request->expected_tokens;
+    engine->admission.waiting--;
+    engine->admission.waiting_tokens -= request->n_prompt;
+    engine->admission.waiting_output -= request->expected_tokens;
 }
 
 void plm_admission_unreserve(plim_engine *engine, const struct plm_admit_request *request,
                              const struct plm_admit_result *result)
 {
     pthread_mutex_lock(&engine->lock);
-    engine->waiting--;
-    engine->waiting_tokens -= request->prompt_tokens;
-    engine->waiting_output -= result->expected_tokens;
+    engine->admission.waiting--;
+    engine->admission.waiting_tokens -= request->prompt_tokens;
+    engine->admission.waiting_output -= result->expected_tokens;
     if (--engine->active == 0)
         pthread_cond_broadcast(&engine->idle);
     pthread_mutex_unlock(&engine->lock);
@@ -202,7 +203,7 @@ void plm_admission_overdue(plim_engine *engine, const struct plim_request *reque
     state.queued--; // itself
     state.queued_tokens -= request->n_prompt;
     state.queued_output -= request->expected_tokens;
-    plm_admit_overdue(&engine->limits, &state, &request->admit, &result);
+    plm_admit_overdue(&engine->admission.limits, &state, &request->admit, &result);
     remember(engine, &result, PLIM_ERR_NOMEM_NOW);
     pthread_mutex_unlock(&engine->lock);
     plm_error_set(err, PLIM_ERR_NOMEM_NOW, NULL,
@@ -219,8 +220,8 @@ void plm_admission_refused_step(plim_engine *engine, const struct plim_request *
                                       .needed_bytes = gate->needed_bytes,
                                       .limit_bytes = gate->limit_bytes};
     pthread_mutex_lock(&engine->lock);
-    result.retry_after_s =
-        plm_admit_retry_after(engine->state.tokens_to_blocks, engine->state.tokens_per_s);
+    result.retry_after_s = plm_admit_retry_after(engine->admission.state.tokens_to_blocks,
+                                                 engine->admission.state.tokens_per_s);
     remember(engine, &result, PLIM_ERR_NOMEM_NOW);
     pthread_mutex_unlock(&engine->lock);
     plm_error_set(err, PLIM_ERR_NOMEM_NOW, NULL,

@@ -69,9 +69,10 @@ static void finish_choice(struct plim_engine *engine, struct plm_choice *choice,
     }
     choice->live = false;
     // Follows within about ten answers: what people ask for changes with the hour.
-    engine->mean_output = engine->mean_output > 0
-                              ? 0.9 * engine->mean_output + 0.1 * choice->completions
-                              : choice->completions;
+    engine->forecast.mean_output =
+        engine->forecast.mean_output > 0
+            ? 0.9 * engine->forecast.mean_output + 0.1 * choice->completions
+            : choice->completions;
     plm_inflight_forget(&engine->ahead, &choice->seq);
     plm_sched_remove(engine->sched, &choice->seq);
     // The request ends as its first choice did: with several, each FINISH says its own.

@@ -56,7 +56,7 @@ static void wait_for_work(plim_engine *engine)
     const struct timespec until = plm_deadline(engine->core->clock, IDLE_WAIT_MS);
     pthread_mutex_lock(&engine->lock);
     const bool asked = engine->sleep.state == PLM_DROWSY || engine->sleep.state == PLM_WAKING;
-    if (!engine->stop && !asked && !engine->monitor.fresh && !engine->streak_asks &&
+    if (!engine->stop && !asked && !engine->monitor.fresh && !engine->admission.streak_asks &&
         engine->inbox_head == NULL && engine->cancels == NULL) {
         // Without requests nothing can time out.
         if (engine->active == 0)
@@ -155,16 +155,17 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     plm_ledger_read(core->ledger, &ledger);
     // More choices than sequences run after each other, so their number alone refuses nobody.
     uint32_t choices = opts.max_sequences > PLIM_N_MAX ? opts.max_sequences : PLIM_N_MAX;
-    engine->limits = (struct plm_admit_limits){.max_context = opts.max_context,
-                                               .max_sequences = opts.max_sequences,
-                                               .choices_max = choices,
-                                               .blocks_total = pool.total,
-                                               .block_bytes = (int64_t)pool.block_bytes,
-                                               .queue_max = core->opts.queue_max,
-                                               .queue_tokens_max = core->opts.queue_max_tokens,
-                                               .queue_max_ms = core->opts.queue_timeout_ms,
-                                               .host_limit = plan->host_limit};
-    plm_request_host_limits(&engine->limits);
+    engine->admission.limits =
+        (struct plm_admit_limits){.max_context = opts.max_context,
+                                  .max_sequences = opts.max_sequences,
+                                  .choices_max = choices,
+                                  .blocks_total = pool.total,
+                                  .block_bytes = (int64_t)pool.block_bytes,
+                                  .queue_max = core->opts.queue_max,
+                                  .queue_tokens_max = core->opts.queue_max_tokens,
+                                  .queue_max_ms = core->opts.queue_timeout_ms,
+                                  .host_limit = plan->host_limit};
+    plm_request_host_limits(&engine->admission.limits);
     engine->live_bytes =
         ledger.by_class[PLM_MEM_WEIGHTS].live_bytes + ledger.by_class[PLM_MEM_STATE].live_bytes +
         ledger.by_class[PLM_MEM_ENCODER].live_bytes + ledger.by_class[PLM_MEM_OTHER].live_bytes;
@@ -194,7 +195,7 @@ static int start(plim_engine *engine, struct plm_error *err)
         return r;
     struct plm_host_stats host;
     plm_host_read(engine->core->host, &host);
-    engine->limits.host_idle = host.used_bytes;
+    engine->admission.limits.host_idle = host.used_bytes;
     plm_pressure_init(engine);
     const uint32_t attempts = engine->core->profile.attempts;
     engine->counts.plan_shrinks = attempts > 1 ? attempts - 1 : 0;

@@ -244,13 +244,47 @@ struct plm_sleep {
     struct plm_error wake_error;
 };
 
-// Whether steps take what they took when the plan was proved (pressure.c).
+// Whether steps take what they took when the plan was proved.
 struct plm_slow {
     bool on;          // they do not: memory of ours was pushed out
     bool gives;       // the cache is to give what it can
     uint32_t over;    // steps in a row that took far too long
     uint32_t calm;    // and that did not
     int64_t since_ns; // it is on
+};
+
+// How the KV cache follows the line (pressure.c).
+struct plm_pressure {
+    struct plm_line line;
+    uint32_t line_blocks; // of the pool as the line left it
+    struct plm_slow slow;
+    uint64_t moved_blocks; // by evacuations
+    bool disagrees;        // ledger and driver did at the last reading
+};
+
+// What is expected of those that run (report.c).
+struct plm_forecast {
+    double tokens_per_s; // smoothed
+    uint64_t tokens;     // until the first running request ends
+    uint64_t all_tokens; // that are expected until all of them have ended
+    uint32_t requests;   // that the running sequences belonged to then
+    double mean_output;  // of choices that ended, smoothed; 0: none has
+    uint64_t n;          // forecasts so far
+};
+
+// Under engine.lock: what admission decides by, and what it refused (admission.c).
+struct plm_admission {
+    struct plm_admit_limits limits; // fixed at the start
+    struct plm_admit_state state;
+    uint32_t waiting; // submitted and not yet begun
+    uint64_t waiting_tokens;
+    uint64_t waiting_output; // that is expected of them
+    uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
+    struct plm_report_refusal refusals[PLM_REFUSALS];
+    uint64_t n_refusals;
+    uint64_t streak; // refusals for now since the last admission
+    enum plm_admit_term streak_term;
+    bool streak_asks; // for plm_admission_recheck()
 };
 
 // A step between its submit and what comes of it.
@@ -282,23 +316,13 @@ struct plim_engine {
     int64_t stalled_ns;     // since when nothing runs although there is work; 0: it does
     uint32_t stalled_steps; // and for how many steps
     struct plm_gate gate;
-    struct plm_admit_limits limits;
-    struct plm_line line;
-    uint32_t line_blocks; // of the pool as the line left it
-    struct plm_slow slow;
-    uint64_t moved_blocks; // by evacuations
-    bool disagrees;        // ledger and driver did at the last reading
-    struct plm_buf text;   // of one token
+    struct plm_pressure pressure;
+    struct plm_buf text; // of one token
     struct plm_ahead ahead;
     struct plim_request *requests;
     struct plim_request *ended; // in this step; freed after it, since the batch points to them
     int64_t live_bytes;         // ledger at the seal, without blocks
-    double tokens_per_s;        // smoothed
-    uint64_t forecast_tokens;   // until the first running request ends
-    uint64_t forecast_all;      // that are expected until all of them have ended
-    uint32_t forecast_requests; // that the running sequences belonged to then
-    double mean_output;         // of choices that ended, smoothed; 0: none has
-    uint64_t n_forecasts;
+    struct plm_forecast forecast;
     uint64_t next_order;
     struct plm_recorder *recorder;
     const char *incident; // of this step, to be told of at its end; NULL: none
@@ -318,18 +342,9 @@ struct plim_engine {
     struct plim_request *cancels;
     bool stop;
     bool draining;
-    uint32_t waiting; // submitted and not yet begun
-    uint64_t waiting_tokens;
-    uint64_t waiting_output; // that is expected of them
-    uint32_t active;         // submitted and not ended
-    struct plm_admit_state state;
+    uint32_t active; // submitted and not ended
+    struct plm_admission admission;
     plim_metrics published;
-    uint64_t rejected_never, rejected_now, rejected_queue, rejected_context;
-    struct plm_report_refusal refusals[PLM_REFUSALS];
-    uint64_t n_refusals;
-    uint64_t streak; // refusals for now since the last admission
-    enum plm_admit_term streak_term;
-    bool streak_asks; // for plm_admission_recheck()
     struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
     _Atomic uint32_t handles;     // requests that their callers have not freed

@@ -17,11 +17,11 @@ void plm_pressure_init(struct plim_engine *engine)
     struct plm_kv_pool_stats pool;
     const uint32_t wish = core->opts.neighbours;
     const bool soft = plm_device_caps(core->device)->commit == PLM_COMMIT_SOFT;
-    plm_line_init(&engine->line, &core->profile.plan,
+    plm_line_init(&engine->pressure.line, &core->profile.plan,
                   wish == PLIM_NEIGHBOURS_YIELD || (wish == PLIM_NEIGHBOURS_AUTO && soft),
                   core->opts.kv_min_bytes);
     plm_kv_pool_read(core->pool, &pool);
-    engine->line_blocks = pool.total;
+    engine->pressure.line_blocks = pool.total;
     engine->counts.validated_blocks = pool.total;
     engine->counts.limit_bytes = engine->gate.line;
 }
@@ -86,7 +86,7 @@ static void evacuate(struct plim_engine *engine)
         }
         plm_kv_pool_move(core->pool, moves, n);
         plm_sched_moved(engine->sched, moves, n);
-        engine->moved_blocks += n;
+        engine->pressure.moved_blocks += n;
     }
 }
 
@@ -139,7 +139,7 @@ static void shrink(struct plim_engine *engine, uint32_t blocks)
     drop_cached(engine, blocks);
     give_back(engine, blocks);
     plm_kv_pool_read(engine->core->pool, &pool);
-    if (pool.total > blocks && engine->line.urgent) {
+    if (pool.total > blocks && engine->pressure.line.urgent) {
         preempt(engine, blocks);
         drop_cached(engine, blocks);
         give_back(engine, blocks);
@@ -159,7 +159,7 @@ static void grow(struct plim_engine *engine, uint32_t blocks)
     plm_kv_pool_read(engine->core->pool, &pool);
     // The device's word is not an error here: stay at this size.
     if (r == PLM_ERR_OUT_OF_DEVICE || r == PLM_ERR_TOO_LARGE || pool.total < blocks)
-        plm_line_settle(&engine->line, pool.total);
+        plm_line_settle(&engine->pressure.line, pool.total);
 }
 
 // ---- steps that take too long ----
@@ -176,7 +176,7 @@ static void grow(struct plim_engine *engine, uint32_t blocks)
 
 static void begin_slow(struct plim_engine *engine, uint32_t rows, int64_t ns, int64_t usual)
 {
-    struct plm_slow *s = &engine->slow;
+    struct plm_slow *s = &engine->pressure.slow;
     s->on = true;
     s->since_ns = plm_now(engine->core->clock);
     engine->counts.slow = true;
@@ -187,13 +187,13 @@ static void begin_slow(struct plim_engine *engine, uint32_t rows, int64_t ns, in
         "rows %.1f ms in place of %.1f: memory of this process may have been pushed out of the "
         "device%s",
         SLOW_STEPS, rows, (double)ns / 1e6, (double)usual / 1e6,
-        engine->line.yields ? "; what the KV cache does not use is given back" : "");
+        engine->pressure.line.yields ? "; what the KV cache does not use is given back" : "");
     plm_monitor_hurry(&engine->monitor); // the driver may say more
 }
 
 static void end_slow(struct plim_engine *engine)
 {
-    struct plm_slow *s = &engine->slow;
+    struct plm_slow *s = &engine->pressure.slow;
     s->on = s->gives = false;
     engine->counts.slow = false;
     plm_logf(&engine->core->log, PLM_LOG_INFO, "steps take what they took, after %.1f s",
@@ -203,7 +203,7 @@ static void end_slow(struct plim_engine *engine)
 void plm_pressure_ran(struct plim_engine *engine, uint32_t rows, uint64_t attended)
 {
     const struct plm_core *core = engine->core;
-    struct plm_slow *s = &engine->slow;
+    struct plm_slow *s = &engine->pressure.slow;
     const int64_t ns = core->forward_ns;
     const int64_t usual = plm_baseline_ns(&core->baseline, rows, attended);
     if (usual == 0)
@@ -229,7 +229,7 @@ static void judge(struct plim_engine *engine, const struct plm_stress_reading *r
 {
     const struct plm_core *core = engine->core;
     const int64_t more = plm_core_mismatch(core, reading);
-    if (more != 0 && !engine->disagrees) {
+    if (more != 0 && !engine->pressure.disagrees) {
         engine->counts.ledger_mismatches++;
         plm_logf(&core->log, PLM_LOG_WARN,
                  "the driver says that this process holds %lld bytes, but the ledger has %lld and "
@@ -237,15 +237,15 @@ static void judge(struct plim_engine *engine, const struct plm_stress_reading *r
                  (long long)reading->process_use, (long long)reading->O,
                  (long long)core->profile.plan.own_drv);
     }
-    engine->disagrees = more != 0;
-    const int64_t before = engine->line.target;
-    plm_line_judge(&engine->line, reading);
-    if (engine->line.target != before)
+    engine->pressure.disagrees = more != 0;
+    const int64_t before = engine->pressure.line.target;
+    plm_line_judge(&engine->pressure.line, reading);
+    if (engine->pressure.line.target != before)
         plm_logf(&core->log, PLM_LOG_INFO,
                  "others hold %lld MiB of the device: the line of the KV cache goes from %lld "
                  "blocks to %lld, in whole allocations",
                  (long long)(plm_max_i64(0, reading->T - reading->F - reading->O) >> 20),
-                 (long long)before, (long long)engine->line.target);
+                 (long long)before, (long long)engine->pressure.line.target);
 }
 
 // Whether the pool is the line's to move: not while the engine sleeps, nor while the device is
@@ -264,8 +264,8 @@ bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns)
     const bool news = engine->monitor.fresh;
     pthread_mutex_unlock(&engine->lock);
     plm_kv_pool_read(engine->core->pool, &pool);
-    return news || engine->slow.on || pool.total != engine->line_blocks ||
-           plm_line_size(&engine->line, pool.total) != pool.total;
+    return news || engine->pressure.slow.on || pool.total != engine->pressure.line_blocks ||
+           plm_line_size(&engine->pressure.line, pool.total) != pool.total;
 }
 
 bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
@@ -279,21 +279,22 @@ bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
     plm_kv_pool_read(engine->core->pool, &before);
     // Others resize it, too: a wake, a device that came back, a refused submit. What they left is
     // where the line goes on.
-    if (before.total != engine->line_blocks)
-        plm_line_restart(&engine->line, before.total);
+    if (before.total != engine->pressure.line_blocks)
+        plm_line_restart(&engine->pressure.line, before.total);
     else if (news)
         judge(engine, &reading);
-    if (engine->slow.on) {
-        plm_line_press(&engine->line, engine->slow.gives ? before.used : before.total);
-        engine->slow.gives = false;
+    if (engine->pressure.slow.on) {
+        plm_line_press(&engine->pressure.line,
+                       engine->pressure.slow.gives ? before.used : before.total);
+        engine->pressure.slow.gives = false;
     }
-    const uint32_t size = (uint32_t)plm_line_size(&engine->line, before.total);
+    const uint32_t size = (uint32_t)plm_line_size(&engine->pressure.line, before.total);
     if (size < before.total)
         shrink(engine, size);
     else if (size > before.total)
         grow(engine, size);
     plm_kv_pool_read(engine->core->pool, &after);
-    engine->line_blocks = after.total;
+    engine->pressure.line_blocks = after.total;
     show_line(engine, &after);
     return after.total != before.total;
 }

@@ -58,8 +58,8 @@ static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *op
 {
     struct plm_core *core = engine->core;
     const struct plm_plan *plan = &core->profile.plan;
-    const int64_t floor = plm_max_i64(1, engine->line.floor);
-    int64_t ask = plm_max_i64(engine->line.target, floor), step = plan->slabs.slab_blocks;
+    const int64_t floor = plm_max_i64(1, engine->pressure.line.floor);
+    int64_t ask = plm_max_i64(engine->pressure.line.target, floor), step = plan->slabs.slab_blocks;
     int64_t ballast = plan->ballast, failed;
     for (;;) {
         uint32_t blocks;
@@ -122,8 +122,8 @@ static void come_back(struct plim_engine *engine)
     r->down = false;
     r->up_ns = plm_now(core->clock);
     plm_pressure_resize(engine, pool.total); // as it is: the line follows
-    if (pool.total < engine->line.target)
-        plm_line_settle(&engine->line, pool.total);
+    if (pool.total < engine->pressure.line.target)
+        plm_line_settle(&engine->pressure.line, pool.total);
     engine->counts.reopened++;
     plm_logf(&core->log, PLM_LOG_WARN, "the device is back with %u blocks after %lld ms",
              pool.total, (long long)((r->up_ns - r->down_ns) / MS));
@@ -243,13 +243,13 @@ static bool give_slabs(struct plim_engine *engine)
     plm_kv_pool_read(kv, &pool);
     const int64_t before = pool.total, doublings = plm_min_i64(engine->recover.refused - 1, 16);
     const int64_t blocks = before - ((int64_t)pool.slab_blocks << doublings);
-    if (before <= engine->line.floor)
+    if (before <= engine->pressure.line.floor)
         return false;
-    plm_pressure_resize(engine, (uint32_t)plm_max_i64(blocks, engine->line.floor));
+    plm_pressure_resize(engine, (uint32_t)plm_max_i64(blocks, engine->pressure.line.floor));
     plm_kv_pool_read(kv, &pool);
     if (pool.total == before)
         return false;
-    plm_line_settle(&engine->line, pool.total); // or the next step takes it again
+    plm_line_settle(&engine->pressure.line, pool.total); // or the next step takes it again
     return true;
 }
 

@@ -14,21 +14,21 @@
 static void forecast(struct plim_engine *engine, uint32_t running)
 {
     uint32_t least = UINT32_MAX;
-    const uint64_t stamp = ++engine->n_forecasts;
-    engine->forecast_all = 0;
-    engine->forecast_requests = 0;
+    const uint64_t stamp = ++engine->forecast.n;
+    engine->forecast.all_tokens = 0;
+    engine->forecast.requests = 0;
     for (uint32_t i = 0; i < running; i++) {
         const struct plm_choice *choice =
             (const struct plm_choice *)plm_sched_running_at(engine->sched, i);
         uint32_t left = choice->max_output - choice->completions;
         least = left < least ? left : least;
-        engine->forecast_all +=
-            plm_admit_expected(left, choice->request->ignore_eos, engine->mean_output);
+        engine->forecast.all_tokens +=
+            plm_admit_expected(left, choice->request->ignore_eos, engine->forecast.mean_output);
         // Its first running choice stands for the request.
-        engine->forecast_requests += choice->request->counted_at != stamp;
+        engine->forecast.requests += choice->request->counted_at != stamp;
         choice->request->counted_at = stamp;
     }
-    engine->forecast_tokens = running > 0 ? (uint64_t)least * running : 0;
+    engine->forecast.tokens = running > 0 ? (uint64_t)least * running : 0;
 }
 
 void plm_step_publish(struct plim_engine *engine)
@@ -61,16 +61,16 @@ void plm_step_publish(struct plim_engine *engine)
     pthread_mutex_lock(&engine->lock);
     // Sequences that wait although their request began (followers, preempted ones) are beside those
     // that admission counts.
-    m->waiting = engine->waiting + sched.paused + sched.followers;
+    m->waiting = engine->admission.waiting + sched.paused + sched.followers;
     engine->published = *m;
-    engine->state.blocks_total = pool.total;
-    engine->state.blocks_available = pool.free + pool.cached;
-    engine->state.sequences = sched.running;
-    engine->state.tokens_per_s = engine->tokens_per_s;
-    engine->state.tokens_to_blocks = engine->forecast_tokens;
-    engine->state.running_tokens = engine->forecast_all;
-    engine->state.requests = engine->forecast_requests;
-    engine->state.mean_output = engine->mean_output;
+    engine->admission.state.blocks_total = pool.total;
+    engine->admission.state.blocks_available = pool.free + pool.cached;
+    engine->admission.state.sequences = sched.running;
+    engine->admission.state.tokens_per_s = engine->forecast.tokens_per_s;
+    engine->admission.state.tokens_to_blocks = engine->forecast.tokens;
+    engine->admission.state.running_tokens = engine->forecast.all_tokens;
+    engine->admission.state.requests = engine->forecast.requests;
+    engine->admission.state.mean_output = engine->forecast.mean_output;
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -105,7 +105,7 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
     m->high_water_bytes = plm_ledger_high_water(&ledger);
     m->host_used_bytes = host.used_bytes;
     m->host_limit_bytes = host.limit_bytes;
-    m->host_idle_bytes = engine->limits.host_idle;
+    m->host_idle_bytes = engine->admission.limits.host_idle;
 }
 
 void plm_report_metrics(const plim_engine *engine, plim_metrics *ret)
@@ -113,10 +113,10 @@ void plm_report_metrics(const plim_engine *engine, plim_metrics *ret)
     plim_engine *e = (plim_engine *)(uintptr_t)engine; // the lock is no part of what is observed
     pthread_mutex_lock(&e->lock);
     plim_metrics m = e->published;
-    m.rejected_never = e->rejected_never;
-    m.rejected_now = e->rejected_now;
-    m.rejected_queue = e->rejected_queue;
-    m.rejected_context = e->rejected_context;
+    m.rejected_never = e->admission.rejected_never;
+    m.rejected_now = e->admission.rejected_now;
+    m.rejected_queue = e->admission.rejected_queue;
+    m.rejected_context = e->admission.rejected_context;
     m.draining = e->draining;
     m.asleep = e->sleep.state == PLM_ASLEEP;
     m.foreign_bytes = e->monitor.foreign_bytes;
@@ -203,10 +203,10 @@ struct lists {
 static void copy_lists(plim_engine *e, struct lists *ret)
 {
     pthread_mutex_lock(&e->lock);
-    const uint64_t n = e->n_refusals, events = e->monitor.n_events;
+    const uint64_t n = e->admission.n_refusals, events = e->monitor.n_events;
     ret->n_refusals = n < PLM_REFUSALS ? (uint32_t)n : PLM_REFUSALS;
     for (uint32_t i = 0; i < ret->n_refusals; i++)
-        ret->refusals[i] = e->refusals[(n - ret->n_refusals + i) % PLM_REFUSALS];
+        ret->refusals[i] = e->admission.refusals[(n - ret->n_refusals + i) % PLM_REFUSALS];
     ret->n_neighbours = events < PLM_NEIGHBOURS ? (uint32_t)events : PLM_NEIGHBOURS;
     for (uint32_t i = 0; i < ret->n_neighbours; i++)
         ret->neighbours[i] = e->monitor.events[(events - ret->n_neighbours + i) % PLM_NEIGHBOURS];

@@ -467,7 +467,7 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
                        plim_error *err) // not NULL
 {
     // What is offered in its place will be held as tokens while it is checked.
-    const int64_t offered = 2 * (int64_t)sizeof(int32_t) * engine->limits.max_context;
+    const int64_t offered = 2 * (int64_t)sizeof(int32_t) * engine->admission.limits.max_context;
     struct plm_admit_request ask = {.prompt_tokens =
                                         least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
                                     .max_tokens = o->max_tokens,
@@ -480,7 +480,7 @@ static int refuse_long(plim_engine *engine, const plim_request_opts *o, uint64_t
     if (r == PLIM_ERR_CONTEXT && o->tokens == NULL)
         snprintf(err->message, sizeof(err->message),
                  "the prompt has at least %u tokens, but the context has %u", ask.prompt_tokens,
-                 engine->limits.max_context);
+                 engine->admission.limits.max_context);
     return r;
 }
 
@@ -533,7 +533,7 @@ static int submit(plim_engine *engine, const plim_request_opts *o, plim_request 
     else if (least > 0)
         r = refuse_long(engine, o, least, err);
     const bool host = r == PLIM_ERR_NOMEM_HOST;
-    r = plm_error_host(&engine->limits, r, &meter, o->host_charged_bytes, err);
+    r = plm_error_host(&engine->admission.limits, r, &meter, o->host_charged_bytes, err);
     if (host)
         plm_admission_refused_host(engine, r, err);
     if (PLM_FAULT_SEED(KEEP) && r != PLIM_OK)

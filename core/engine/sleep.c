@@ -11,7 +11,7 @@
 void plm_sleep_enter(struct plim_engine *engine, enum plm_sleep_state state)
 {
     engine->sleep.state = state;
-    engine->state.asleep = state != PLM_AWAKE;
+    engine->admission.state.asleep = state != PLM_AWAKE;
     pthread_cond_broadcast(&engine->idle);
     pthread_cond_signal(&engine->wake);
 }
@@ -74,8 +74,8 @@ static int no_room(struct plim_engine *engine, uint32_t got, struct plm_error *e
     plm_fail(err, PLM_ERR_OUT_OF_DEVICE,
              "the device gives %u blocks of the KV cache, and the least are %lld: the engine stays "
              "asleep, wake it when others gave memory back",
-             got, (long long)engine->line.floor);
-    err->needed_bytes = engine->line.floor * plan->in.block_bytes;
+             got, (long long)engine->pressure.line.floor);
+    err->needed_bytes = engine->pressure.line.floor * plan->in.block_bytes;
     err->limit_bytes = got * plan->in.block_bytes;
     return PLM_ERR_OUT_OF_DEVICE;
 }
@@ -84,7 +84,7 @@ static int no_room(struct plim_engine *engine, uint32_t got, struct plm_error *e
 static uint32_t wanted(struct plim_engine *engine)
 {
     struct plm_stress_reading r;
-    const struct plm_line *line = &engine->line;
+    const struct plm_line *line = &engine->pressure.line;
     int64_t blocks = line->plan->blocks;
     if (line->yields && plm_core_read(engine->core, &r) == PLM_OK) {
         const int64_t fit = plm_line_fit(line, &r);
@@ -100,11 +100,12 @@ static int take_pool(struct plim_engine *engine, uint32_t blocks, struct plm_kv_
     struct plm_core *core = engine->core;
     int r = plm_pressure_resize(engine, blocks);
     plm_kv_pool_read(core->pool, ret);
-    if (r == PLM_ERR_OUT_OF_DEVICE && ret->total < engine->line.floor && core->ballast != NULL) {
+    if (r == PLM_ERR_OUT_OF_DEVICE && ret->total < engine->pressure.line.floor &&
+        core->ballast != NULL) {
         struct plm_stress_ops ops;
         plm_core_stress_ops(core, &ops);
         ops.ballast(core, 0);
-        r = plm_pressure_resize(engine, (uint32_t)engine->line.floor);
+        r = plm_pressure_resize(engine, (uint32_t)engine->pressure.line.floor);
         plm_kv_pool_read(core->pool, ret);
     }
     return r;
@@ -122,7 +123,7 @@ static int take_back(struct plim_engine *engine, struct plm_error *err)
         r = take_pool(engine, blocks, &pool);
         if (r != PLM_OK && r != PLM_ERR_OUT_OF_DEVICE && r != PLM_ERR_TOO_LARGE)
             return plm_fail(err, r, "the KV cache could not be taken again: %s", plm_strstatus(r));
-        if (pool.total < engine->line.floor)
+        if (pool.total < engine->pressure.line.floor)
             return no_room(engine, pool.total, err);
         r = plm_core_validate_pool(core, err);
         if (r == PLM_ERR_TIMEOUT) { // a hung device is treated as lost

@@ -232,8 +232,9 @@ static void measure(struct plim_engine *engine, uint64_t tokens, int64_t from_ns
         return;
     double rate = (double)tokens * 1e9 / (double)(to_ns - from_ns);
     // Follows within about twenty steps: forecasts need the trend, not the last step.
-    engine->tokens_per_s =
-        engine->tokens_per_s > 0 ? 0.95 * engine->tokens_per_s + 0.05 * rate : rate;
+    engine->forecast.tokens_per_s = engine->forecast.tokens_per_s > 0
+                                        ? 0.95 * engine->forecast.tokens_per_s + 0.05 * rate
+                                        : rate;
 }
 
 // The batch ran: its rows are in the cache, and its logits become tokens.

@@ -85,7 +85,7 @@ int plim_engine_model(const plim_engine *engine, plim_model_info *ret)
                             .n_embd = f->n_embd,
                             .n_layer = f->n_layer,
                             .n_ctx_train = f->n_ctx_train,
-                            .n_ctx = engine->limits.max_context,
+                            .n_ctx = engine->admission.limits.max_context,
                             .has_chat_template = core->chat != NULL,
                             .adds_bos = plm_tokenizer_adds_bos(core->tokenizer),
                             .bos = plm_tokenizer_bos(core->tokenizer),
@@ -156,7 +156,7 @@ static int tokenize(const plim_engine *engine, struct plm_slice text, unsigned f
     plm_work_start(&work, PLM_WORK_STEPS_MAX);
     int r = encode(engine->core, text, flags, "text", &tokens, err);
     plm_work_stop();
-    r = plm_error_host(&engine->limits, r, &meter, 0, err);
+    r = plm_error_host(&engine->admission.limits, r, &meter, 0, err);
     if (r == PLIM_OK) {
         if (n != NULL)
             *n = tokens.n;
@@ -236,7 +236,7 @@ static int chat_render(const plim_engine *engine, const char *chat_json, size_t 
     plm_work_start(&work, PLM_WORK_STEPS_MAX);
     int r = plm_text_render(engine->core, chat_json, len, &render, err);
     plm_work_stop();
-    r = plm_error_host(&engine->limits, r, &meter, 0, err);
+    r = plm_error_host(&engine->admission.limits, r, &meter, 0, err);
     if (r != PLIM_OK)
         return r;
     r = plm_text_out(render.text.data, render.text.len, out, cap, need);

@@ -517,7 +517,7 @@ START_TEST(a_squeezed_cache_does_not_show_in_the_text)
     const plim_metrics m = metrics(&rig);
     ck_assert_uint_ge(m.shrinks, 2 * SLABS - 4);
     ck_assert_uint_gt(m.grows, SLABS / 2);
-    ck_assert_uint_gt(rig.engine->moved_blocks, 100);
+    ck_assert_uint_gt(rig.engine->pressure.moved_blocks, 100);
     ck_assert_uint_gt(m.preemptions, 0);
     plim_engine_free(rig.engine);
     for (uint32_t i = 0; i < REQUESTS; i++) {

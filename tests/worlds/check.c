@@ -177,14 +177,14 @@ void check_before_submit(struct run *run)
     struct check_state *c = run->check;
     plm_host_read(run->host, &c->host_before);
     c->active_before = run->engine->active;
-    c->waiting_before = run->engine->waiting;
-    c->waiting_tokens_before = run->engine->waiting_tokens;
+    c->waiting_before = run->engine->admission.waiting;
+    c->waiting_tokens_before = run->engine->admission.waiting_tokens;
     c->changed_step = run->step;
 }
 
 static void check_numbers(struct run *run, const plim_request_opts *o, const plim_error *err)
 {
-    const struct plm_admit_limits *limits = &run->engine->limits;
+    const struct plm_admit_limits *limits = &run->engine->admission.limits;
     if (err->needed_bytes <= err->limit_bytes)
         fault(run, FAULT_REFUSAL, "refused although %" PRId64 " are needed of %" PRId64 " (%s)",
               err->needed_bytes, err->limit_bytes, err->term);
@@ -216,11 +216,13 @@ void check_refused(struct run *run, const struct played *p, const plim_request_o
     (void)p;
     plm_host_read(run->host, &host);
     if (host.used_bytes != c->host_before.used_bytes || e->active != c->active_before ||
-        e->waiting != c->waiting_before || e->waiting_tokens != c->waiting_tokens_before)
+        e->admission.waiting != c->waiting_before ||
+        e->admission.waiting_tokens != c->waiting_tokens_before)
         fault(run, FAULT_BALANCE,
               "a refusal keeps %" PRId64 " bytes, %d places and %" PRId64 " tokens of the queue",
-              host.used_bytes - c->host_before.used_bytes, (int)(e->waiting - c->waiting_before),
-              (int64_t)(e->waiting_tokens - c->waiting_tokens_before));
+              host.used_bytes - c->host_before.used_bytes,
+              (int)(e->admission.waiting - c->waiting_before),
+              (int64_t)(e->admission.waiting_tokens - c->waiting_tokens_before));
     const bool now = err->status == PLIM_ERR_NOMEM_NOW || err->status == PLIM_ERR_QUEUE_FULL;
     switch (err->status) {
     case PLIM_ERR_CLOSED:
