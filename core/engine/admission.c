@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Admission: what the callers' threads ask before a request exists, what is said and
 // remembered when the answer is no, and what a streak of refusals sets off.
+#include "core/engine/admission.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/error.h"
+#include "core/engine/monitor.h"
+#include "core/engine/recorder.h"
+#include "core/engine/request.h"
 
 // Refusals for now without an admission between them, after which the engine looks again whether
 // its numbers are still true: few enough that a wrong reading is found within seconds, and enough

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step-time baseline: what steps of each width take on the proved pool, with little and with
 // much to attend to. It is what steps of serving are held against.
+#include "core/engine/baseline.h"
+
 #include "core/base/checked.h"
-#include "core/engine/core.h"
+#include "core/engine/forward.h"
 
 #define NEAR_CONTEXT 64 // tokens: next to nothing to attend to
 // Rows x context of the longer ones: 32 GiB of KV for a model of 8 B parameters, 10 ms on an H100;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fault bisection: the one request at which steps fail is found by replays of ever fewer of them.
+#include "core/engine/bisect.h"
+
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/request.h"
 
 int plm_bisect_init(struct plm_bisect *b, struct plm_host *host, struct plm_sched *sched,
                     plim_metrics *counts, uint32_t max_sequences)

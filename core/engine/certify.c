@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of a start as a certificate for the next one.
+#include "core/engine/certify.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

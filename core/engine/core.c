@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a model file to a sealed plan: open, load, warm up, profile. A plan without an engine and an
 // engine are made the same way.
+#include "core/engine/core.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/checked.h"
 #include "core/base/random.h"
-#include "core/engine/core.h"
+#include "core/engine/env.h"
+#include "core/engine/forward.h"
+#include "core/engine/load.h"
+#include "core/engine/opts.h"
+#include "core/engine/stress.h"
+#include "core/engine/text.h"
+#include "core/engine/tune.h"
+#include "core/engine/watch.h"
 
 // ---- files ----
 
@@ -306,7 +315,7 @@ static int build(struct plm_core *core, struct plm_error *err)
     if (r == PLM_OK)
         plm_device_set_patience(core->device, patience_ms(&core->opts) * 1000000);
     if (r == PLM_OK)
-        r = plm_opts_judge(&core->opts, plm_device_caps(core->device)->unified,
+        r = plm_opts_check(&core->opts, plm_device_caps(core->device)->unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)
         r = load_weights(core, err);
@@ -402,7 +411,7 @@ void plm_core_destroy(struct plm_core *core)
         plm_device_close(core->device);
     }
     plm_ledger_destroy(core->ledger);
-    plm_core_tune_destroy(core);
+    plm_free(host, core->tune);
     plm_sampler_destroy(core->sampler);
     plm_template_destroy(core->chat);
     plm_tokenizer_destroy(core->tokenizer);

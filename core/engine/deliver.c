@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a sampled token to text: detokenise, hold back what may become a stop string, end choices.
+#include "core/engine/deliver.h"
+
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/event.h"
+#include "core/engine/finish.h"
+#include "core/engine/histogram.h"
+#include "core/engine/inflight.h"
+#include "core/engine/output.h"
+#include "core/engine/request.h"
 
 static void fail_memory(struct plim_engine *engine, struct plim_request *request)
 {

@@ -1,11 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine: a loaded core, a scheduler, and the thread that steps.
+#include "core/engine/engine.h"
+
 #include <errno.h>
 #include <stdio.h>
 
 #include "core/base/checked.h"
 #include "core/base/thread.h"
-#include "core/engine/impl.h"
+#include "core/engine/bisect.h"
+#include "core/engine/env.h"
+#include "core/engine/error.h"
+#include "core/engine/event.h"
+#include "core/engine/finish.h"
+#include "core/engine/histogram.h"
+#include "core/engine/inflight.h"
+#include "core/engine/load.h"
+#include "core/engine/monitor.h"
+#include "core/engine/opts.h"
+#include "core/engine/pressure.h"
+#include "core/engine/recorder.h"
+#include "core/engine/report.h"
+#include "core/engine/request.h"
+#include "core/engine/sleep.h"
+#include "core/engine/step.h"
 
 // Freed since the last trim: below it a trim is not worth its time, and as much may stay resident.
 #define TRIM_BYTES (UINT64_C(4) << 20)

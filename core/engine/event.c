@@ -2,13 +2,16 @@
 // Events of one request: records in a byte buffer that the reader takes whole, so that a token
 // costs the engine one uncontended lock and a copy of a few bytes. A reader that does not read
 // costs host memory and, beyond the budget, its own request; never anybody else's.
+#include "core/engine/event.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/base/fault_seed.h"
-#include "core/engine/impl.h"
+#include "core/engine/request.h"
+#include "core/engine/structs.h"
 
 // One record, followed by n_top alternatives and the text, padded to 4 bytes.
 struct record {

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/env.h"
+#include "core/engine/error.h"
+#include "core/engine/opts.h"
+#include "core/engine/text_out.h"
 #include "core/model/types.h"
 #include "core/plan/dry.h"
 
@@ -310,7 +313,7 @@ static int explain_opts(const plim_engine_opts *opts, double bytes_per_second, b
     struct plm_engine_env env;
     struct plm_error why = {0};
     struct plm_buf buf;
-    int r = plm_text_place(out, cap, err);
+    int r = plm_error_place(out, cap, err);
     if (r == PLIM_OK)
         r = plm_start_begin(opts, &o, &o, &env, err);
     if (r != PLIM_OK)

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a request ends: it leaves the scheduler, is accounted for, and says DONE.
+#include "core/engine/finish.h"
+
 #include <stdio.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/admission.h"
+#include "core/engine/bisect.h"
+#include "core/engine/engine.h"
+#include "core/engine/error.h"
+#include "core/engine/event.h"
+#include "core/engine/histogram.h"
+#include "core/engine/inflight.h"
+#include "core/engine/recorder.h"
+#include "core/engine/report.h"
+#include "core/engine/request.h"
 
 static void unlink_request(struct plim_engine *engine, struct plim_request *request)
 {

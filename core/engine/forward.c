@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forwards on the core's workspace, watched by the guard behind it: those of serving, and dummies
 // of any shape over whatever blocks the pool has.
+#include "core/engine/forward.h"
+
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/core.h"
 
 // ---- the guard ----
 

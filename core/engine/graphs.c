@@ -2,8 +2,11 @@
 // The capture of graphs: dummy decodes of which the device makes graphs, one for every sequence of
 // kernels that decoding will ask for. All of it is before the seal, and each graph has run once, so
 // what graphs take is measured and nothing is taken for them later.
+#include "core/engine/graphs.h"
+
 #include "core/base/checked.h"
-#include "core/engine/core.h"
+#include "core/engine/forward.h"
+#include "core/engine/load.h"
 
 // Tokens of context that the shortest block table of serving holds (core/sched/blocks.c).
 #define SHORT_CONTEXT (16 * PLM_KV_BLOCK_TOKENS)

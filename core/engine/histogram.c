@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times for the metrics, in seconds.
-#include <string.h>
+#include "core/engine/histogram.h"
 
-#include "core/engine/core.h"
+#include <string.h>
 
 void plm_histogram_init(plim_histogram *h, bool tokens)
 {

@@ -2,9 +2,11 @@
 // Steps in flight: submitted, and not waited for yet. Their rows outlive the batch that they were
 // formed in: whose they are is kept here, and forgotten of those who leave before the step is
 // retired. step.c submits and retires them.
+#include "core/engine/inflight.h"
+
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/forward.h"
 
 int plm_inflight_init(struct plm_ahead *ahead, const struct plm_core *core, uint32_t max_sequences)
 {

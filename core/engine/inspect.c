@@ -6,7 +6,9 @@
 
 #include "core/base/utf8.h"
 #include "core/engine/core.h"
-#include "core/engine/impl.h"
+#include "core/engine/env.h"
+#include "core/engine/error.h"
+#include "core/engine/text_out.h"
 #include "core/model/types.h"
 
 #define VALUE_BYTES_MAX 4096 // of one value in the output; longer ones are cut with a mark
@@ -175,7 +177,7 @@ static int inspect(const char *path, bool json, char *out, size_t cap, size_t *n
     struct plm_gguf *gguf;
     if (path == NULL)
         return plm_error_null(err, "path");
-    if (plm_text_place(out, cap, err) != PLIM_OK)
+    if (plm_error_place(out, cap, err) != PLIM_OK)
         return PLIM_ERR_INVALID;
     struct plm_host *host = plm_host_create(0);
     if (host == NULL)

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device and the weights on it: at the start, and again when the device was lost.
+#include "core/engine/load.h"
+
 #include <stdio.h>
 
 #include "core/base/checked.h"
-#include "core/engine/core.h"
+#include "core/engine/forward.h"
+#include "core/engine/tune.h"
+#include "core/engine/watch.h"
 
 // Fill, verify and copies of a start, beside the launches of a step.
 #define EXTRA_DISPATCHES 64
@@ -107,6 +111,6 @@ int plm_core_reopen(struct plm_core *core, struct plm_error *err)
     if (r != PLM_OK)
         return r;
     plm_core_phase(core, PLM_PHASE_LOAD);
-    plm_core_tune_again(core);
+    plm_tune_again(core->tune, core->device);
     return plm_core_take_weights(core, err);
 }

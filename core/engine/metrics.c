@@ -4,7 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/report.h"
+#include "core/engine/structs.h"
 
 // How a field is read.
 enum kind { U32, U64, I64, F64, FLAG, COUNT, SUM };

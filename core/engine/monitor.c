@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The monitor after READY: how much of the device others hold. It only reads; pressure.c acts.
+#include "core/engine/monitor.h"
+
 #include <time.h>
 
 #include "core/base/checked.h"
 #include "core/base/thread.h"
-#include "core/engine/impl.h"
+#include "core/engine/core.h"
+#include "core/engine/recorder.h"
+#include "core/engine/watch.h"
 
 // A change of foreign memory that is worth an event: a sixteenth of the margin, and what the device
 // can show at all. Smaller ones are the noise of any desktop.

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options of an engine: defaults, ranges, and limits that contradict each other, which are
 // named together with their values.
+#include "core/engine/opts.h"
+
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/core.h"
+#include "core/engine/defaults.h"
+#include "core/engine/env.h"
+#include "core/engine/error.h"
+#include "core/engine/structs.h"
+#include "core/plan/plan.h"
+#include "kernels/abi.h"
 
 // Defaults of all devices; those that depend on what is free are in defaults.c.
 #define DEFAULT_BATCH_TOKENS 512
@@ -91,7 +98,7 @@ static int check_pairs(const plim_engine_opts *o, plim_error *err)
     return PLIM_OK;
 }
 
-int plm_opts_judge(const plim_engine_opts *o, bool unified, uint64_t block_bytes,
+int plm_opts_check(const plim_engine_opts *o, bool unified, uint64_t block_bytes,
                    struct plm_error *err)
 {
     const uint64_t limit = unified ? o->memory_limit_bytes : 0; // 0: no limit

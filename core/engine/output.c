@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step leaves: whether its logits are numbers, and the tokens that they give.
-#include "core/engine/impl.h"
+#include "core/engine/output.h"
+
+#include "core/engine/forward.h"
+#include "core/engine/request.h"
 
 // Row i; NULL: the device is lost since.
 static const float *row_of(struct plm_core *core, const struct plm_step_output *step, uint32_t i)

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans without an engine: measured as a start measures, or dry, from a header alone.
+#include "core/engine/plan.h"
+
 #include <stdio.h>
 
 #include "core/base/checked.h"
 #include "core/engine/core.h"
+#include "core/engine/defaults.h"
+#include "core/engine/env.h"
+#include "core/engine/error.h"
+#include "core/engine/opts.h"
+#include "core/engine/text_out.h"
 #include "core/plan/diff.h"
 #include "core/plan/dry.h"
 
@@ -158,7 +165,7 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     plm_model_specialize(core->model, &caps);
     plm_dry_reading(&caps, device_bytes, &reading);
     snprintf(core->device_id, sizeof(core->device_id), "%s", core->opts.device);
-    int r = plm_opts_judge(&core->opts, caps.unified,
+    int r = plm_opts_check(&core->opts, caps.unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)
         r = plm_model_weight_sizes(core->model, &caps, kind_layout, kind, &core->weight_sizes, err);
@@ -238,7 +245,7 @@ static int plan_diff(struct plm_slice a, struct plm_slice b, char *out, size_t c
     struct plm_buf buf;
     if (a.ptr == NULL || b.ptr == NULL)
         return plm_error_null(err, a.ptr == NULL ? "a" : "b");
-    if (plm_text_place(out, cap, err) != PLIM_OK)
+    if (plm_error_place(out, cap, err) != PLIM_OK)
         return PLIM_ERR_INVALID;
     struct plm_host *host = plm_host_create(DIFF_HOST_BYTES);
     if (host == NULL)

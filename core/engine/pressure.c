@@ -5,8 +5,14 @@
 // sequences are preempted, to be computed again later. Nothing fails. Relief takes slab by slab
 // back. Where steps become slow, memory of ours was pushed out: what is not in use goes at once,
 // and nothing grows until they are what they were.
+#include "core/engine/pressure.h"
+
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/baseline.h"
+#include "core/engine/engine.h"
+#include "core/engine/histogram.h"
+#include "core/engine/monitor.h"
+#include "core/engine/recorder.h"
 
 // Copies of one list: within what a list holds beside a step's own dispatches.
 #define MOVES_MAX 32u

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+
 #include "core/engine/recorder.h"
 
 #include <inttypes.h>
@@ -7,7 +8,8 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/request.h"
 #include "core/model/types.h"
 
 // The step's time follows within about twenty steps.

@@ -2,8 +2,17 @@
 // A device that is gone, or has no room for what it promised. A lost device is reopened under the
 // plan that was proven; the requests wait with their tokens and are computed again, so a client
 // notices nothing but a delay.
+#include "core/engine/recover.h"
+
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/bisect.h"
+#include "core/engine/engine.h"
+#include "core/engine/finish.h"
+#include "core/engine/load.h"
+#include "core/engine/pressure.h"
+#include "core/engine/recorder.h"
+#include "core/engine/request.h"
+#include "core/engine/stress.h"
 
 #define MS INT64_C(1000000)
 #define S  (1000 * MS)

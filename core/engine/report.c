@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What others may know of a running engine: metrics, plan and memory. All of it from copies; the
 // engine's thread is never waited for.
+#include "core/engine/report.h"
+
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/admission.h"
+#include "core/engine/engine.h"
+#include "core/engine/monitor.h"
+#include "core/engine/plan.h"
+#include "core/engine/request.h"
+#include "core/engine/text_out.h"
+#include "core/engine/tune.h"
 
 // ---- metrics ----
 

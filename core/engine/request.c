@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request on its way in: validate, render, tokenize, ask admission.c and queue it, all on the
 // caller's thread.
+#include "core/engine/request.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +12,13 @@
 #include "core/base/random.h"
 #include "core/base/utf8.h"
 #include "core/base/work.h"
-#include "core/engine/impl.h"
+#include "core/engine/admission.h"
+#include "core/engine/engine.h"
+#include "core/engine/error.h"
+#include "core/engine/event.h"
+#include "core/engine/recorder.h"
+#include "core/engine/structs.h"
+#include "core/engine/text.h"
 
 #define STOP_BYTES_MAX 1024   // of one stop string; the longest tail that is held back
 #define BIAS_MAX       4096   // entries of logit_bias

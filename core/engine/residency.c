@@ -3,6 +3,8 @@
 // or give slow memory in place of the device's, and nothing says so but time. So a validation looks
 // how long a piece of each slab takes to read beside the others. While serving, steps are held
 // against the step-time baseline (baseline.c, pressure.c).
+#include "core/engine/residency.h"
+
 #include "core/base/checked.h"
 #include "core/engine/core.h"
 

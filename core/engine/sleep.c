@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sleep gives the whole KV cache back to the system, wake takes it again and proves it. Any thread
 // asks (engine.c); the thread that steps does it, between two steps.
+#include "core/engine/sleep.h"
+
 #include "core/base/checked.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/histogram.h"
+#include "core/engine/load.h"
+#include "core/engine/pressure.h"
+#include "core/engine/recorder.h"
+#include "core/engine/report.h"
+#include "core/engine/stress.h"
+#include "core/engine/watch.h"
 
 // How long a driver may take to show what was given back to it.
 #define SETTLE_TRIES 50

@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // One step: take in what arrived, form a batch, ask the gate, run, sample, deliver. On devices that
 // let it, decodes run one step ahead of the host.
+#include "core/engine/step.h"
+
 #include "core/base/checked.h"
 #include "core/base/fault_seed.h"
-#include "core/engine/impl.h"
+#include "core/engine/admission.h"
+#include "core/engine/bisect.h"
+#include "core/engine/deliver.h"
+#include "core/engine/engine.h"
+#include "core/engine/event.h"
+#include "core/engine/finish.h"
+#include "core/engine/forward.h"
+#include "core/engine/histogram.h"
+#include "core/engine/inflight.h"
+#include "core/engine/output.h"
+#include "core/engine/pressure.h"
+#include "core/engine/recorder.h"
+#include "core/engine/recover.h"
+#include "core/engine/report.h"
+#include "core/engine/request.h"
+#include "core/engine/sleep.h"
 
 // ---- arrivals ----
 

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the stress loop asks for, the steps it runs and the memory it moves: struct plm_stress_ops
 // over the real model, device and pool.
+#include "core/engine/stress.h"
+
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/core.h"
+#include "core/engine/baseline.h"
+#include "core/engine/certify.h"
+#include "core/engine/defaults.h"
+#include "core/engine/forward.h"
+#include "core/engine/graphs.h"
+#include "core/engine/load.h"
+#include "core/engine/residency.h"
+#include "core/engine/watch.h"
 
 // ---- steps ----
 

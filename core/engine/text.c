@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text and tokens of the public API, and what needs no engine: the list of devices.
+#include "core/engine/text.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/utf8.h"
 #include "core/base/work.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/error.h"
+#include "core/engine/structs.h"
+#include "core/engine/text_out.h"
 #include "core/model/types.h"
 
 #define DEVICES_MAX 16 // of one backend that are listed: more than any one machine has
@@ -185,7 +190,7 @@ static int detokenize(const plim_engine *engine, const int32_t *ids, size_t n, c
 {
     if (engine == NULL || (ids == NULL && n > 0))
         return plm_error_null(err, engine == NULL ? "engine" : "ids");
-    int r = plm_text_place(out, cap, err);
+    int r = plm_error_place(out, cap, err);
     if (r == PLIM_OK)
         r = check_ids(engine->core, ids, n, "ids", err);
     if (r != PLIM_OK)
@@ -228,7 +233,7 @@ static int chat_render(const plim_engine *engine, const char *chat_json, size_t 
     struct plm_render render;
     if (engine == NULL || chat_json == NULL)
         return plm_error_null(err, engine == NULL ? "engine" : "chat_json");
-    if (plm_text_place(out, cap, err) != PLIM_OK)
+    if (plm_error_place(out, cap, err) != PLIM_OK)
         return PLIM_ERR_INVALID;
     struct plm_host_meter meter;
     plm_host_meter_start(engine->core->host, &meter);

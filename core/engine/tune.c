@@ -5,12 +5,16 @@
 //
 // The head is left out of the steps with many rows, for which no [rows, vocabulary] buffer exists;
 // it is tuned on its own, in a step of as many rows as serving has logits rows.
+#include "core/engine/tune.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/engine/core.h"
+#include "core/engine/forward.h"
+#include "core/engine/load.h"
+#include "core/engine/stress.h"
 
 // Time of all timing of a cold start. What is not reached runs as it would untuned.
 #define BUDGET_NS INT64_C(250000000)

@@ -2,10 +2,12 @@
 // What the driver says of the device's memory: one reading, and the monitor of the stress, which
 // samples what driver and process take beside our own bytes while forwards run, since what is taken
 // and given back inside one shows at no other time.
-#include "core/engine/core.h"
+
+#include "core/engine/watch.h"
 
 #include "core/base/checked.h"
 #include "core/base/thread.h"
+#include "core/engine/core.h"
 
 int plm_core_read(void *ctx, struct plm_stress_reading *ret)
 {

@@ -7,7 +7,9 @@
 
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
+#include "core/engine/request.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"

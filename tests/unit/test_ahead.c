@@ -10,7 +10,8 @@
 
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
 
 #define MIB    (UINT64_C(1) << 20)
 #define SEQS   6u

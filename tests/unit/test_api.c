@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/plimsoll.h"
 
 static void base_opts(plim_engine_opts *o)
 {

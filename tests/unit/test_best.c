@@ -8,7 +8,8 @@
 
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
 
 #define TOKENS 12u
 #define POISON 77

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include "core/base/utf8.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
 #include "core/model/arch.h"
 
 #ifndef TEST_MODELS

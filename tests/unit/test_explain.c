@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "backends/cpu/cpu.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
 #include "core/model/explain.h"
 #include "core/plan/dry.h"
 #include "tests/support/gguf_shapes.h"

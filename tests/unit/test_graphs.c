@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "backends/sim/sim.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
+#include "core/engine/request.h"
 #include "tests/support/gguf_shapes.h"
 
 #define MIB     (UINT64_C(1) << 20)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/engine/impl.h"
+#include "core/engine/opts.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -88,18 +88,18 @@ START_TEST(the_edge_of_each_is_no_contradiction)
     ck_assert_int_eq(plm_opts_read(&o, &read, NULL), PLIM_OK);
     o.host_limit_bytes = 300 * MIB - 1;
     o.kv_min_bytes = 16 * 4096;
-    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_OK); // 16 blocks, and 16 pinned
+    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_OK); // 16 blocks, and 16 pinned
     o.kv_min_bytes = 17 * 4096;
-    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_ERR_INVALID);
     o.kv_min_bytes = 0;
     o.host_limit_bytes = 300 * MIB;
-    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID);
-    ck_assert_int_eq(plm_opts_judge(&o, false, 4096, &err), PLM_OK); // host memory is apart
+    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_opts_check(&o, false, 4096, &err), PLM_OK); // host memory is apart
     o.host_limit_bytes = 200 * MIB - 1;
     o.host_caller_bytes = 100 * MIB;
-    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_OK);
+    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_OK);
     o.host_caller_bytes++;
-    ck_assert_int_eq(plm_opts_judge(&o, true, 4096, &err), PLM_ERR_INVALID); // together
+    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_ERR_INVALID); // together
 }
 END_TEST
 

@@ -14,7 +14,8 @@
 
 #include "core/base/json.h"
 #include "core/base/text.h"
-#include "core/engine/impl.h"
+#include "core/engine/recorder.h"
+#include "core/plimsoll.h"
 
 #ifdef __SANITIZE_ADDRESS__
 // setlocale() of glibc keeps the parts of LOCPATH that it took apart, and nobody can free them.

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "backends/sim/sim.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/opts.h"
+#include "core/engine/plan.h"
 #include "core/plan/dry.h"
 #include "tests/support/gguf_shapes.h"
 

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "backends/sim/world.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/recorder.h"
+#include "core/engine/request.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"

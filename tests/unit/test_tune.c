@@ -7,7 +7,11 @@
 #include <unistd.h>
 
 #include "backends/sim/sim.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/forward.h"
+#include "core/engine/load.h"
+#include "core/engine/opts.h"
+#include "core/engine/stress.h"
 #include "core/plan/tuning.h"
 #include "tests/support/gguf_shapes.h"
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
+#include "core/engine/opts.h"
 #include "core/model/model.h"
 #include "tests/worlds/model.h"
 #include "tests/worlds/scripted.h"

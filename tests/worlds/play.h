@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 #include "backends/sim/world.h"
-#include "core/engine/impl.h"
+#include "core/engine/engine.h"
+#include "core/engine/request.h"
 #include "tests/worlds/observe.h"
 
 // What must hold in every world; the name is what a fault is reported by.
