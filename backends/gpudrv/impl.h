@@ -11,8 +11,9 @@
 //   slabs.c      slabs; copies into them and out of them
 //   modules.c    the embedded images, loaded; the kernels of a plan
 //   variants.c   which of several kernels of the same bits an op runs
-//   list.c       the open list: appended, submitted
+//   list.c       the open list: launches that are appended
 //   graphs.c     lists captured at the start and replayed
+//   submit.c     gives the open list to the stream
 //   warm.c       warm-up: every kernel is run once
 //   open.c       opens and closes all of it; capabilities
 //   backend.c    the entries of the contract
@@ -236,11 +237,9 @@ int plm_gpu_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t unit
 int plm_gpu_append(struct plm_backend_device *dev, const struct plm_gpu_kernel *kernel,
                    const void *args);
 int plm_gpu_barrier(struct plm_backend_device *dev);
-int plm_gpu_submit(struct plm_backend_device *dev, uint64_t *ret_value);
 void plm_gpu_discard(struct plm_backend_device *dev);
 // Whether the kernels of the open list may begin before their predecessor has ended.
 bool plm_gpu_list_is_early(const struct plm_backend_device *dev);
-int plm_gpu_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
 
 // ---- graphs.c ----
 
@@ -257,6 +256,11 @@ int plm_gpu_capture(struct plm_backend_device *dev);
 // was run. *ret_result: how the replay went.
 bool plm_gpu_replay(struct plm_backend_device *dev, int *ret_result);
 void plm_gpu_counters(const struct plm_backend_device *dev, struct plm_gpu_counters *ret);
+
+// ---- submit.c ----
+
+int plm_gpu_submit(struct plm_backend_device *dev, uint64_t *ret_value);
+int plm_gpu_wait(struct plm_backend_device *dev, uint64_t value, int64_t timeout_ns);
 
 // ---- warm.c ----
 
