@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+
 #include "backends/vulkan/vulkan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "backends/panel/pack.h"
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/instance.h"
+#include "backends/vulkan/list.h"
+#include "backends/vulkan/open.h"
+#include "backends/vulkan/readings.h"
+#include "backends/vulkan/slabs.h"
+#include "backends/vulkan/staging.h"
+#include "backends/vulkan/variants.h"
+#include "backends/vulkan/warm.h"
 
 // Says of each device that cannot be used what it lacks, as far as there is room.
 static void fail_unusable(const struct plm_vk_judged *list, uint32_t n, struct plm_error *err)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline cache's file: a header of ours, then what the driver gave. Drivers have crashed on
 // damaged caches, so nothing reaches them whose checksum or device is not right.
+#include "backends/vulkan/cache.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <xxhash.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/instance.h"
 
 #define MAGIC   "PLMVKPC"
 #define VERSION 1

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+
 #include "backends/vulkan/coopmat.h"
 
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/instance.h"
 #include "backends/vulkan/shaders.h"
 
 // Drivers list some dozens of shapes; the plain ones are among the first.

@@ -5,7 +5,7 @@
 #ifndef PLM_VULKAN_COOPMAT_H
 #define PLM_VULKAN_COOPMAT_H
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/instance.h"
 
 #ifndef VK_KHR_cooperative_matrix
 #define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR                          \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every file that stands on the device uses: results, timelines, command buffers.
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+
 #include "core/base/checked.h"
 
 // ---- results ----

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/instance.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "backends/vulkan/coopmat.h"
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/loader.h"
 #include "backends/vulkan/shaders.h"
+#include "backends/vulkan/types.h"
 #include "core/base/text.h"
 
 #define API_VERSION VK_API_VERSION_1_3

@@ -2,10 +2,11 @@
 // Which kernel runs which op when: one table. Several rows may fit the same arguments; those that a
 // device runs are alternatives of the same bits, the preferred one first. Grids and constants are
 // those of shaders/README.md.
+#include "backends/vulkan/kernels.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
 #include "backends/vulkan/shaders.h"
 #include "core/base/checked.h"
 
@@ -406,7 +407,8 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
 {
     memcpy(spec, row->constants, sizeof(row->constants));
     if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
-        spec[0] = power_of_two(f->rows, kernels->fast_compile ? FAST_COMPILE_ROWS : PLM_VULKAN_FEW_ROWS);
+        spec[0] =
+            power_of_two(f->rows, kernels->fast_compile ? FAST_COMPILE_ROWS : PLM_VULKAN_FEW_ROWS);
     if (row->spec == ROWS_AND_WHOLE) {
         spec[3] = f->whole;
         if (f->whole && spec[0] > QKV_WHOLE_ROWS)

@@ -2,9 +2,16 @@
 // Launches are host records. At submit they are compared with what the command buffers hold:
 // decode repeats its list, because its inputs lie at fixed addresses and only their contents
 // change, and then nothing is recorded. On an H100 that saves 0.6 ms of 500 dispatches.
+#include "backends/vulkan/list.h"
+
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/kernels.h"
+#include "backends/vulkan/pipelines.h"
+#include "backends/vulkan/split.h"
+#include "backends/vulkan/staging.h"
+#include "backends/vulkan/variants.h"
 #include "core/base/checked.h"
 
 // Lists that are kept recorded: a decode step, its neighbour with one sequence more or less, a

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/loader.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/instance.h"
 
 const char *const plm_vk_loader_names[] = {"libvulkan.so.1", "libvulkan.so", NULL};
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/memory.h"
+
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/instance.h"
+#include "backends/vulkan/loader.h"
 #include "core/base/checked.h"
 
 #define USAGE                                                                                      \

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/open.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "backends/vulkan/coopmat.h"
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/instance.h"
+#include "backends/vulkan/kernels.h"
+#include "backends/vulkan/list.h"
+#include "backends/vulkan/loader.h"
+#include "backends/vulkan/memory.h"
+#include "backends/vulkan/pipelines.h"
+#include "backends/vulkan/select.h"
 #include "backends/vulkan/shaders.h"
+#include "backends/vulkan/staging.h"
+#include "backends/vulkan/types.h"
 #include "core/base/checked.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
+#include "backends/vulkan/pipelines.h"
 
+#include <string.h>
 #include <xxhash.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/cache.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/kernels.h"
 #include "backends/vulkan/shaders.h"
 
 // ---- the set of pipelines ----

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/readings.h"
+
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/instance.h"
 
 // ---- until what was freed is free ----
 

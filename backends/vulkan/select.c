@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/select.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/instance.h"
 
 // What is there instead: "vulkan:0 NAME; NAME, which lacks ..." as far as there is room.
 static int fail_none(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,

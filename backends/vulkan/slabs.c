@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/slabs.h"
+
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/memory.h"
+#include "backends/vulkan/readings.h"
+#include "backends/vulkan/staging.h"
+#include "backends/vulkan/types.h"
 #include "core/base/checked.h"
 
 struct plm_vk_slab {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/split.h"
+
+#include "backends/vulkan/kernels.h"
 #include "core/base/checked.h"
 
 // Command buffers of a list under a watchdog: each has held PART_DISPATCHES once, and a step may

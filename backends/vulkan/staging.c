@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/staging.h"
+
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/memory.h"
+#include "backends/vulkan/types.h"
 
 // Loading moves gigabytes: the host fills one segment while the others travel. Given back before
 // the peak is measured.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/types.h"
 
 #define COHERENT (VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
 #define CACHED   (COHERENT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT)

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/vulkan/variants.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/kernels.h"
+#include "backends/vulkan/pipelines.h"
 
 // Ranges of rows within which the same rows of the table fit, and walk alike: a decode alone, a few
 // sequences, a chunk of a prompt.

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drivers take memory for code and registers when a kernel first runs. So each runs once before
 // anything is measured.
+#include "backends/vulkan/warm.h"
+
 #include "backends/shared/warm.h"
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/cache.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/kernels.h"
+#include "backends/vulkan/list.h"
+#include "backends/vulkan/pipelines.h"
+#include "backends/vulkan/slabs.h"
 
 // More than the arguments of any kernel span.
 #define PART_BYTES (UINT64_C(256) << 10)

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/list.h"
+#include "backends/vulkan/slabs.h"
 #include "backends/vulkan/vulkan.h"
+#include "backends/vulkan/warm.h"
 #include "core/device.h"
 #include "tests/support/vulkan.h"
 

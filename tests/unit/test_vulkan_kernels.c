@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "backends/panel/layout.h"
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/kernels.h"
 #include "backends/vulkan/shaders.h"
+#include "backends/vulkan/split.h"
 
 #define ALL_NEEDS UINT32_MAX
 // No specification guarantees more workgroups on an axis.

@@ -8,8 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/device.h"
+#include "backends/vulkan/list.h"
+#include "backends/vulkan/slabs.h"
 #include "backends/vulkan/vulkan.h"
+#include "backends/vulkan/warm.h"
 #include "tests/support/vulkan.h"
 
 #define WORDS   (1u << 20)

@@ -5,8 +5,13 @@
 #include <string.h>
 
 #include "backends/vulkan/coopmat.h"
-#include "backends/vulkan/impl.h"
+#include "backends/vulkan/instance.h"
+#include "backends/vulkan/loader.h"
+#include "backends/vulkan/readings.h"
+#include "backends/vulkan/select.h"
 #include "backends/vulkan/shaders.h"
+#include "backends/vulkan/types.h"
+#include "core/backend.h"
 
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
