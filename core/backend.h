@@ -299,6 +299,6 @@ struct plm_backend {
 extern const struct plm_backend *const plm_backends[];
 // Judges what follows ':' in an id of a kind of cards, whether its backend is in this build or not.
 // INVALID: the error names the option and those that there are. OK for other kinds.
-int plm_backend_judge_options(const char *backend, const char *text, struct plm_error *err);
+int plm_backend_check_options(const char *backend, const char *text, struct plm_error *err);
 
 #endif

@@ -127,7 +127,7 @@ static int read_argument(const struct plm_backend *backend, struct plm_host *hos
     return PLM_OK;
 }
 
-int plm_device_judge_id(struct plm_host *host, const char *id, struct plm_error *err)
+int plm_device_check_id(struct plm_host *host, const char *id, struct plm_error *err)
 {
     const char *colon = id != NULL ? strchr(id, ':') : NULL;
     if (colon == NULL)
@@ -138,7 +138,7 @@ int plm_device_judge_id(struct plm_host *host, const char *id, struct plm_error 
     if (backend == NULL) {
         if ((size_t)(colon - id) < sizeof(name))
             memcpy(name, id, (size_t)(colon - id));
-        return plm_backend_judge_options(name, colon + 1, err);
+        return plm_backend_check_options(name, colon + 1, err);
     }
     int rc = read_argument(backend, host, id, colon + 1, &argument, err);
     if (rc == PLM_OK && argument.configured != NULL && backend->release != NULL)
@@ -159,7 +159,7 @@ int plm_device_open(const char *id, const struct plm_device_opts *opts, struct p
     const struct plm_backend *backend = find_backend(id, name_len);
     int rc;
     if (backend == NULL) {
-        rc = plm_device_judge_id(opts->host, id, err); // a wrong option is wrong in every build
+        rc = plm_device_check_id(opts->host, id, err); // a wrong option is wrong in every build
         return rc != PLM_OK ? rc : fail_unknown(id, name_len, err);
     }
     struct plm_device_opts own = *opts;

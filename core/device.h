@@ -23,7 +23,7 @@ int plm_device_open(const char *id, const struct plm_device_opts *opts, struct p
                     struct plm_error *err);
 // Judges an id as plm_device_open() would, and opens nothing: also that of a card whose backend is
 // not in this build.
-int plm_device_judge_id(struct plm_host *host, const char *id, struct plm_error *err);
+int plm_device_check_id(struct plm_host *host, const char *id, struct plm_error *err);
 // Opens a given backend (tests; the simulated device).
 int plm_device_open_backend(const struct plm_backend *backend, const struct plm_device_opts *opts,
                             struct plm_device **ret, struct plm_error *err);

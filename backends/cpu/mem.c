@@ -71,7 +71,7 @@ int plm_cpu_alloc(const struct plm_hostmem *machine, struct plm_cpu_pool *pool,
     uint64_t taken = plm_round_up(bytes, PLM_CPU_GRANULARITY);
     // What can be seen not to fit fails before it disturbs anybody; the steps of the commit find
     // what changes meanwhile.
-    int rc = plm_hostmem_judge(machine, taken);
+    int rc = plm_hostmem_check(machine, taken);
     if (rc != PLM_OK)
         return rc;
     unsigned char *base = reserve(taken);

@@ -63,7 +63,7 @@ static bool has_graphs(const struct plm_cu_fns *cu)
            cu->GraphDestroy != NULL;
 }
 
-static void judge(struct plm_gpu_library *lib, plm_cu_device device, struct plm_gpu_card *ret)
+static void check_card(struct plm_gpu_library *lib, plm_cu_device device, struct plm_gpu_card *ret)
 {
     const int major = attribute(lib, PLM_CU_ATTR_MAJOR, device);
     const int minor = attribute(lib, PLM_CU_ATTR_MINOR, device);
@@ -104,6 +104,6 @@ plm_gpu_r plm_cuda_describe(struct plm_gpu_library *lib, uint32_t card, struct p
     ret->total_bytes = total;
     plm_gpu_uuid_text(uuid.bytes, ret->uuid);
     driver_text(lib, ret->driver, sizeof(ret->driver));
-    judge(lib, device, ret);
+    check_card(lib, device, ret);
     return PLM_GPU_OK;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside the CUDA backend: the table of backends/gpudrv/driver.h over libcuda.
 //   loader.c   libcuda opened at run time, its entry points by version
-//   card.c     cards, described and judged
+//   card.c     cards, described and checked
 //   driver.c   the table
 //   backend.c  the table of the contract
 #ifndef PLM_CUDA_IMPL_H

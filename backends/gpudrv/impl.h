@@ -4,7 +4,7 @@
 //   images.h     the device code that the build embeds (generated)
 //   kernels.[ch] which kernel runs an op, and its grid: pure
 //   select.c     which card is meant (its options: backends/shared/card_opts.h)
-//   cards.c      the cards there are, described and judged
+//   cards.c      the cards there are, described and checked
 //   device.c     what all that follow use of an opened device: results, contexts, the timeline
 //   readings.c   what is free
 //   staging.c    rings of pinned memory that copies go through

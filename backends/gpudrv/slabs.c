@@ -61,7 +61,7 @@ static int take_device(struct plm_backend_device *dev, enum plm_slab_kind kind, 
 {
     slab->taken = plm_round_up(bytes, dev->caps.granularity_bytes);
     if (dev->card.unified) { // drivers take the host's pages at once, and ask no limit
-        int rc = plm_hostmem_judge(&dev->machine, slab->taken);
+        int rc = plm_hostmem_check(&dev->machine, slab->taken);
         if (rc != PLM_OK)
             return rc;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside the HIP backend: the table of backends/gpudrv/driver.h over libamdhip64.
 //   loader.c   libamdhip64 opened at run time
-//   card.c     cards, described and judged
+//   card.c     cards, described and checked
 //   driver.c   the table
 //   backend.c  the table of the contract
 #ifndef PLM_HIP_IMPL_H

@@ -52,7 +52,7 @@ static bool can_never_fit(const struct plm_hostmem *machine, uint64_t bytes)
     return never;
 }
 
-int plm_hostmem_judge(const struct plm_hostmem *machine, uint64_t bytes)
+int plm_hostmem_check(const struct plm_hostmem *machine, uint64_t bytes)
 {
     if (bytes > INT64_MAX || can_never_fit(machine, bytes))
         return PLM_ERR_TOO_LARGE;

@@ -28,7 +28,7 @@ uint64_t plm_hostmem_resident_bytes(const char *root);
 
 // Whether `bytes` more can be taken: PLM_OK, OUT_OF_DEVICE (not now: the machine, the operator's
 // limit or a group's has no room for them), TOO_LARGE (not even if nothing else ran).
-int plm_hostmem_judge(const struct plm_hostmem *machine, uint64_t bytes);
+int plm_hostmem_check(const struct plm_hostmem *machine, uint64_t bytes);
 
 // Makes one piece of memory resident; false where the kernel has none. Writes no byte that was
 // written before where the kernel can populate pages (Linux 5.14), zeros elsewhere.

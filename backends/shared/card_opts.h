@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What follows ':' in the ids of cards, read without any driver: part of every build, so that an id
-// is judged also where its backend is not built or its device not opened.
+// is checked also where its backend is not built or its device not opened.
 #ifndef PLM_SHARED_CARD_OPTS_H
 #define PLM_SHARED_CARD_OPTS_H
 

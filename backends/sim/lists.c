@@ -206,7 +206,7 @@ int plm_sim_capture(struct plm_backend_device *dev)
 }
 
 // What the script says of this submit. PLM_OK: it runs.
-static int judge_submit(struct plm_backend_device *dev)
+static int check_submit(struct plm_backend_device *dev)
 {
     struct plm_sim_state *state = &dev->world->state;
     uint64_t missing = 0;
@@ -298,7 +298,7 @@ static int overrun(struct plm_backend_device *dev, uint64_t bytes)
 int plm_sim_submit(struct plm_backend_device *dev, uint64_t *ret_value)
 {
     plm_sim_lock(dev);
-    int r = judge_submit(dev);
+    int r = check_submit(dev);
     const int64_t ns = r == PLM_OK ? list_ns(dev) : 0;
     const uint64_t over = r == PLM_OK ? dev->world->state.overrun : 0;
     if (over > 0)

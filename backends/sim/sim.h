@@ -34,7 +34,7 @@ struct plm_clock plm_sim_clock_source(struct plm_sim_clock *clock);
 // Counts and times go on over a reopen; each event happens once.
 enum plm_sim_when {
     PLM_SIM_AT_QUERY,  // the at-th query_free
-    PLM_SIM_AT_ALLOC,  // the at-th allocation, before it is judged
+    PLM_SIM_AT_ALLOC,  // the at-th allocation, before it is checked
     PLM_SIM_AT_SUBMIT, // the at-th submit, before it runs
     PLM_SIM_AT_STEP,   // the at-th step after READY
     PLM_SIM_AT_PHASE,  // enum plm_phase: where it is first entered

@@ -17,7 +17,7 @@
 #include "backends/vulkan/warm.h"
 
 // Says of each device that cannot be used what it lacks, as far as there is room.
-static void fail_unusable(const struct plm_vk_judged *list, uint32_t n, struct plm_error *err)
+static void fail_unusable(const struct plm_vk_described *list, uint32_t n, struct plm_error *err)
 {
     char text[PLM_ERROR_MSG_BYTES] = "";
     size_t used = 0;
@@ -37,7 +37,7 @@ static int vulkan_enumerate(struct plm_host *host, struct plm_device_desc *out, 
     int rc = plm_vk_instance_open(&instance, err);
     if (rc != PLM_OK)
         return rc;
-    struct plm_vk_judged *list;
+    struct plm_vk_described *list;
     uint32_t n;
     rc = plm_vk_physical_list(&instance, host, &list, &n, err);
     if (rc == PLM_OK) {

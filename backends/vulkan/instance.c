@@ -135,7 +135,7 @@ static void add_missing(char *missing, size_t cap, const char *fmt, ...)
     va_end(args);
 }
 
-static void judge_features(const struct plm_vk_features *f, char *missing, size_t cap)
+static void check_features(const struct plm_vk_features *f, char *missing, size_t cap)
 {
 #define X(part, name)                                                                              \
     if (!f->part.name)                                                                             \
@@ -151,7 +151,7 @@ static void judge_features(const struct plm_vk_features *f, char *missing, size_
 #define SHARED_BYTES 32768u
 #define WORKGROUP    256u
 
-static void judge_limits(const VkPhysicalDeviceLimits *limits, char *missing, size_t cap)
+static void check_limits(const VkPhysicalDeviceLimits *limits, char *missing, size_t cap)
 {
     if (limits->maxPushConstantsSize < PLM_VK_PUSH_BYTES)
         add_missing(missing, cap, "%u bytes of push constants (it has %" PRIu32 ")",
@@ -261,7 +261,7 @@ static void read_properties(const struct plm_vk_fns *vk, struct plm_vk_physical 
 
 // Everything of one device. A driver before 1.3 is asked for nothing that it does not know.
 static int describe(const struct plm_vk_instance *instance, struct plm_host *host,
-                    VkPhysicalDevice handle, struct plm_vk_judged *ret)
+                    VkPhysicalDevice handle, struct plm_vk_described *ret)
 {
     const struct plm_vk_fns *vk = &instance->vk;
     struct plm_vk_physical *p = &ret->physical;
@@ -293,8 +293,8 @@ static int describe(const struct plm_vk_instance *instance, struct plm_host *hos
     // of 32.
     if (p->coopmat && features.v12.vulkanMemoryModel && p->subgroups_of_32)
         p->needs_met |= plm_vk_coopmat_needs_met(instance, handle);
-    judge_features(&features, ret->missing, sizeof(ret->missing));
-    judge_limits(&p->limits, ret->missing, sizeof(ret->missing));
+    check_features(&features, ret->missing, sizeof(ret->missing));
+    check_limits(&p->limits, ret->missing, sizeof(ret->missing));
     if (!choose_queue_family(vk, handle, &p->queue_family))
         add_missing(ret->missing, sizeof(ret->missing), "a queue family with compute");
     VkPhysicalDeviceMemoryProperties2 memory = {
@@ -309,17 +309,17 @@ static int describe(const struct plm_vk_instance *instance, struct plm_host *hos
 }
 
 // GPUs stand before CPU drivers, usable devices before others; else the loader's order.
-static int rank(const struct plm_vk_judged *j)
+static int rank(const struct plm_vk_described *j)
 {
     return (j->missing[0] != '\0' ? 2 : 0) +
            (j->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU ? 1 : 0);
 }
 
-void plm_vk_physical_sort(struct plm_vk_judged *list, uint32_t n)
+void plm_vk_physical_sort(struct plm_vk_described *list, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
         for (uint32_t k = i; k > 0 && rank(&list[k]) < rank(&list[k - 1]); k--) {
-            struct plm_vk_judged moved = list[k];
+            struct plm_vk_described moved = list[k];
             list[k] = list[k - 1];
             list[k - 1] = moved;
         }
@@ -327,7 +327,7 @@ void plm_vk_physical_sort(struct plm_vk_judged *list, uint32_t n)
 }
 
 int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host *host,
-                         struct plm_vk_judged **ret, uint32_t *ret_n, struct plm_error *err)
+                         struct plm_vk_described **ret, uint32_t *ret_n, struct plm_error *err)
 {
     VkPhysicalDevice handles[PLM_VK_DEVICES_MAX];
     uint32_t n = PLM_VK_DEVICES_MAX;
@@ -338,7 +338,7 @@ int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host
         return plm_fail(err, PLM_ERR_NOT_FOUND,
                         "vulkan: no driver offers a device (Debian package: mesa-vulkan-drivers, "
                         "or the card vendor's own)");
-    struct plm_vk_judged *list = plm_calloc(host, PLM_HOST_DEVICE, n, sizeof(*list));
+    struct plm_vk_described *list = plm_calloc(host, PLM_HOST_DEVICE, n, sizeof(*list));
     if (list == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "vulkan: no host memory for a list of devices");
     for (uint32_t i = 0; i < n; i++) {

@@ -75,14 +75,14 @@ struct plm_vk_physical {
 };
 
 // missing: what a device that cannot be used lacks, all of it by name; "" where it can be used.
-struct plm_vk_judged {
+struct plm_vk_described {
     struct plm_vk_physical physical;
     char missing[512];
 };
 // The caller frees *ret. Usable devices come first, GPUs before CPU drivers. NOT_FOUND: no driver.
 int plm_vk_physical_list(const struct plm_vk_instance *instance, struct plm_host *host,
-                         struct plm_vk_judged **ret, uint32_t *ret_n, struct plm_error *err);
+                         struct plm_vk_described **ret, uint32_t *ret_n, struct plm_error *err);
 
-void plm_vk_physical_sort(struct plm_vk_judged *list, uint32_t n);
+void plm_vk_physical_sort(struct plm_vk_described *list, uint32_t n);
 
 #endif

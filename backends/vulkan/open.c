@@ -180,7 +180,7 @@ static void fill_caps(struct plm_backend_device *dev)
 // The physical device that the options name, with the features that they leave on.
 static int select_physical(struct plm_backend_device *dev, struct plm_error *err)
 {
-    struct plm_vk_judged *list;
+    struct plm_vk_described *list;
     uint32_t n, at;
     int rc = plm_vk_physical_list(&dev->instance, dev->host, &list, &n, err);
     if (rc != PLM_OK)

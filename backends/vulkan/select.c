@@ -7,13 +7,13 @@
 #include "backends/vulkan/instance.h"
 
 // What is there instead: "vulkan:0 NAME; NAME, which lacks ..." as far as there is room.
-static int fail_none(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,
-                     struct plm_error *err)
+static int fail_none(const struct plm_vk_opts *opts, const struct plm_vk_described *list,
+                     uint32_t n, struct plm_error *err)
 {
     char there[PLM_ERROR_MSG_BYTES] = "";
     size_t used = 0;
     for (uint32_t i = 0; i < n && used < sizeof(there); i++) {
-        const struct plm_vk_judged *j = &list[i];
+        const struct plm_vk_described *j = &list[i];
         const char *sep = i > 0 ? "; " : "";
         int len = j->missing[0] == '\0'
                       ? snprintf(there + used, sizeof(there) - used, "%svulkan:%" PRIu32 " %s", sep,
@@ -28,7 +28,7 @@ static int fail_none(const struct plm_vk_opts *opts, const struct plm_vk_judged 
                     there);
 }
 
-int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,
+int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_described *list, uint32_t n,
                   uint32_t *ret, struct plm_error *err)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -9,7 +9,7 @@
 #include "backends/vulkan/instance.h"
 
 // The device that the options name (select.c). NOT_FOUND: the error lists what there is.
-int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_judged *list, uint32_t n,
+int plm_vk_select(const struct plm_vk_opts *opts, const struct plm_vk_described *list, uint32_t n,
                   uint32_t *ret, struct plm_error *err);
 
 #endif

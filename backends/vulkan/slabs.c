@@ -54,7 +54,7 @@ static void insert(struct plm_vk_slabs *slabs, struct plm_vk_slab *slab)
 }
 
 // What can be seen not to fit. Drivers that over-commit would find out at a submit.
-static int judge(struct plm_backend_device *dev, uint64_t bytes)
+static int check_room(struct plm_backend_device *dev, uint64_t bytes)
 {
     const uint64_t heap = dev->physical.heap_bytes;
     const uint64_t taken = atomic_load(&dev->taken_bytes);
@@ -62,7 +62,7 @@ static int judge(struct plm_backend_device *dev, uint64_t bytes)
         return PLM_ERR_TOO_LARGE;
     if (taken > heap || bytes > heap - taken)
         return PLM_ERR_OUT_OF_DEVICE;
-    return dev->physical.unified ? plm_hostmem_judge(&dev->machine, bytes) : PLM_OK;
+    return dev->physical.unified ? plm_hostmem_check(&dev->machine, bytes) : PLM_OK;
 }
 
 int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64_t bytes,
@@ -74,7 +74,7 @@ int plm_vk_alloc(struct plm_backend_device *dev, enum plm_slab_kind kind, uint64
     const bool charged =
         !imported && dev->physical.memory.memoryTypes[type].heapIndex == types->heap;
     const uint64_t wanted = plm_round_up(bytes, dev->caps.granularity_bytes);
-    int rc = charged ? judge(dev, wanted) : PLM_OK;
+    int rc = charged ? check_room(dev, wanted) : PLM_OK;
     if (rc != PLM_OK)
         return rc;
     struct plm_vk_slab *slab = plm_calloc(dev->host, PLM_HOST_DEVICE, 1, sizeof(*slab));

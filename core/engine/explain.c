@@ -327,7 +327,7 @@ static int explain_opts(const plim_engine_opts *opts, double bytes_per_second, b
     else if (!(bytes_per_second >= 1) || bytes_per_second > 1e18)
         r = plm_error_set(err, PLIM_ERR_INVALID, "bytes_per_second",
                           "nothing reads %g bytes a second", bytes_per_second);
-    else if ((r = plm_device_judge_id(env.host, o.device, &why)) != PLM_OK)
+    else if ((r = plm_device_check_id(env.host, o.device, &why)) != PLM_OK)
         r = plm_error_out(err, plm_fail_about(&why, r, "device"), &why);
     else if ((r = read_and_explain(env.host, &o, &e, json, &buf, &why)) != PLM_OK)
         r = plm_error_out(err, plm_fail_about(&why, r, "model_path"), &why);

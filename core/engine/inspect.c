@@ -151,8 +151,8 @@ static void write_text(struct plm_buf *buf, const struct plm_gguf *gguf,
 
 // Does what a start does before it opens a device. Returns PLM_ERR_NOMEM_HOST where there is too
 // little memory to say, else PLM_OK.
-static int judge(struct plm_host *host, const char *path, struct loadable *ret,
-                 struct plm_error *err)
+static int try_load(struct plm_host *host, const char *path, struct loadable *ret,
+                    struct plm_error *err)
 {
     const struct plm_engine_env env = {.host = host};
     struct plm_core *core;
@@ -186,7 +186,7 @@ static int inspect(const char *path, bool json, char *out, size_t cap, size_t *n
     int r = plm_gguf_open_header(host, path, &gguf, &why);
     struct loadable loadable;
     if (r == PLM_OK) {
-        r = judge(host, path, &loadable, &why);
+        r = try_load(host, path, &loadable, &why);
         if (r != PLM_OK)
             plm_gguf_close(gguf);
     }

@@ -66,7 +66,7 @@ static int check_ranges(const plim_engine_opts *o, plim_error *err)
     return PLIM_OK;
 }
 
-// What can be judged without model and device.
+// What can be checked without model and device.
 static int check_pairs(const plim_engine_opts *o, plim_error *err)
 {
     // Every running sequence has at least one row of a step.

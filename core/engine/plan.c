@@ -214,7 +214,7 @@ static int plan_dry(const plim_engine_opts *opts, uint64_t device_bytes, plim_pl
         plm_host_destroy(env.host);
         return PLIM_ERR_NOMEM_HOST;
     }
-    r = plm_fail_about(&why, plm_device_judge_id(env.host, o.device, &why), "device");
+    r = plm_fail_about(&why, plm_device_check_id(env.host, o.device, &why), "device");
     if (r == PLM_OK)
         r = plm_core_open(&env, &o, &core, &why);
     if (r == PLM_OK) {

@@ -231,7 +231,7 @@ void plm_pressure_ran(struct plim_engine *engine, uint32_t rows, uint64_t attend
 
 // ---- between steps ----
 
-static void judge(struct plim_engine *engine, const struct plm_stress_reading *reading)
+static void follow(struct plim_engine *engine, const struct plm_stress_reading *reading)
 {
     const struct plm_core *core = engine->core;
     const int64_t more = plm_core_mismatch(core, reading);
@@ -245,7 +245,7 @@ static void judge(struct plim_engine *engine, const struct plm_stress_reading *r
     }
     engine->pressure.disagrees = more != 0;
     const int64_t before = engine->pressure.line.target;
-    plm_line_judge(&engine->pressure.line, reading);
+    plm_line_follow(&engine->pressure.line, reading);
     if (engine->pressure.line.target != before)
         plm_logf(&core->log, PLM_LOG_INFO,
                  "others hold %lld MiB of the device: the line of the KV cache goes from %lld "
@@ -288,7 +288,7 @@ bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep)
     if (before.total != engine->pressure.line_blocks)
         plm_line_restart(&engine->pressure.line, before.total);
     else if (news)
-        judge(engine, &reading);
+        follow(engine, &reading);
     if (engine->pressure.slow.on) {
         plm_line_press(&engine->pressure.line,
                        engine->pressure.slow.gives ? before.used : before.total);

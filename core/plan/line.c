@@ -129,7 +129,7 @@ static void loosen(struct plm_line *line, int64_t budget)
     line->age = 0;
 }
 
-void plm_line_judge(struct plm_line *line, const struct plm_stress_reading *r)
+void plm_line_follow(struct plm_line *line, const struct plm_stress_reading *r)
 {
     int64_t budget;
     if (!budget_of(line, r, &budget) || !fresh(line, r)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The load line among neighbours, after READY: how many blocks the KV cache should have now. Pure
 // arithmetic from one reading of the device to the next, by the plan's own formula, so that what is
-// judged at run time is what was planned.
+// checked at run time is what was planned.
 //
 // A reading may tighten the line at once. It loosens it only where several in a row agree, never
 // beyond the plan, and none that can not be true counts at all. Between what tightens and what
@@ -44,7 +44,7 @@ struct plm_line {
 void plm_line_init(struct plm_line *line, const struct plm_plan *plan, bool yields,
                    uint64_t kv_min_bytes);
 // The next reading, O and K of the same moment.
-void plm_line_judge(struct plm_line *line, const struct plm_stress_reading *reading);
+void plm_line_follow(struct plm_line *line, const struct plm_stress_reading *reading);
 // The pool has `blocks` blocks for reasons of others: they are the target until readings from now
 // on say otherwise.
 void plm_line_restart(struct plm_line *line, int64_t blocks);

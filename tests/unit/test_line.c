@@ -53,7 +53,7 @@ static struct plm_stress_reading reading(void)
 
 static void judge(struct plm_stress_reading r)
 {
-    plm_line_judge(&line, &r);
+    plm_line_follow(&line, &r);
 }
 
 // Follows the line at once, as an idle engine does.

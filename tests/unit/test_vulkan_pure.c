@@ -91,9 +91,9 @@ START_TEST(bad_options_are_refused_by_name)
 }
 END_TEST
 
-static struct plm_vk_judged judged(const char *name, const char *uuid, const char *missing)
+static struct plm_vk_described judged(const char *name, const char *uuid, const char *missing)
 {
-    struct plm_vk_judged j = {0};
+    struct plm_vk_described j = {0};
     strcpy(j.physical.name, name);
     strcpy(j.physical.uuid, uuid);
     strcpy(j.missing, missing);
@@ -102,7 +102,7 @@ static struct plm_vk_judged judged(const char *name, const char *uuid, const cha
 
 START_TEST(a_device_is_found_by_index_name_and_uuid)
 {
-    const struct plm_vk_judged list[] = {
+    const struct plm_vk_described list[] = {
         judged("Arc A770", "aaaaaaaa-0000-0000-0000-000000000000", ""),
         judged("Radeon 780M", "bbbbbbbb-0000-0000-0000-000000000000", ""),
         judged("Old One", "cccccccc-0000-0000-0000-000000000000", "Vulkan 1.3, shaderInt8"),
@@ -137,9 +137,9 @@ END_TEST
 
 START_TEST(cards_come_before_cpu_drivers_and_usable_devices_first)
 {
-    struct plm_vk_judged list[] = {judged("old card", "", "Vulkan 1.3"), judged("cpu", "", ""),
-                                   judged("card", "", ""), judged("old cpu", "", "shaderInt8"),
-                                   judged("apu", "", "")};
+    struct plm_vk_described list[] = {judged("old card", "", "Vulkan 1.3"), judged("cpu", "", ""),
+                                      judged("card", "", ""), judged("old cpu", "", "shaderInt8"),
+                                      judged("apu", "", "")};
     for (int i = 0; i < 5; i++)
         list[i].physical.type = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
     list[1].physical.type = list[3].physical.type = VK_PHYSICAL_DEVICE_TYPE_CPU;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of cards, judged apart from list.c: tests have lists of their own.
+// Options of cards, checked apart from list.c: tests have lists of their own.
 #include <string.h>
 
 #include "backends/shared/card_opts.h"
 #include "core/backend.h"
 
-int plm_backend_judge_options(const char *backend, const char *text, struct plm_error *err)
+int plm_backend_check_options(const char *backend, const char *text, struct plm_error *err)
 {
     if (strcmp(backend, "vulkan") == 0) {
         struct plm_vk_opts opts;
