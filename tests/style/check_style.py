@@ -21,7 +21,8 @@ RULES = [
     ("core/plimsoll.h", []),
     ("core/base/", BASE),
     ("core/backend.h", BASE + ["kernels/abi.h", "kernels/ops.def"]),
-    ("core/device.", DEVICE),
+    ("core/device.h", DEVICE),
+    ("core/device/", DEVICE + ["core/device/"]),
     ("core/mem/", MEM),
     # Pure arithmetic: numbers only, no device.
     ("core/plan/cost.", BASE + ["kernels/abi.h", "core/plan/"]),
