@@ -6,6 +6,7 @@
 
 #include "backends/cpu/rows.h"
 #include "tests/conformance/conf.h"
+#include "tests/support/suite.h"
 
 #define ROWS  8u
 #define N     64u
@@ -128,9 +129,5 @@ int main(void)
     tcase_add_test(tcase, halves_may_round_to_the_neighbour);
     tcase_add_test(tcase, an_index_counts_where_all_numbers_are_finite);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

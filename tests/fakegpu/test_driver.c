@@ -11,6 +11,7 @@
 #include "backends/gpudrv/kernels.h"
 #include "control.h"
 #include "kernels/abi.h"
+#include "tests/support/suite.h"
 
 #define X(name, suffix, since, params) plm_cu_result cu##name##suffix params;
 PLM_CU_REQUIRED(X)
@@ -492,9 +493,5 @@ int main(void)
     tcase_add_test(tcase, images_are_looked_into);
     tcase_add_test(tcase, entry_points_come_by_version);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "core/backend.h"
 #include "core/plan/dry.h"
+#include "tests/support/suite.h"
 
 static const struct plm_backend *backend;
 
@@ -55,9 +56,5 @@ int main(int argc, char **argv)
     TCase *tc = tcase_create("caps");
     tcase_add_test(tc, a_kind_is_as_its_backend_opens_it);
     suite_add_tcase(s, tc);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

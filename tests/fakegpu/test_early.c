@@ -7,6 +7,7 @@
 
 #include "control.h"
 #include "core/backend.h"
+#include "tests/support/suite.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -86,9 +87,5 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, lists_of_few_rows_begin_early);
     suite_add_tcase(s, tc);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

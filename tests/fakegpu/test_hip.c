@@ -9,6 +9,7 @@
 #include "backends/hip/api.h"
 #include "control.h"
 #include "kernels/abi.h"
+#include "tests/support/suite.h"
 
 #define X(name, params) plm_hip_result hip##name params;
 PLM_HIP_REQUIRED(X)
@@ -129,9 +130,5 @@ int main(void)
     tcase_add_test(tcase, images_are_for_architectures);
     tcase_add_test(tcase, kernels_run_in_waves_of_64);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts, origins and roles, where no socket can show the difference.
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/suite.h"
 #include "tools/serve/access.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
@@ -201,9 +201,5 @@ int main(void)
     tcase_add_test(tc, who_operates_without_keys);
     tcase_add_test(tc, a_trusted_proxy_speaks_for_others);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

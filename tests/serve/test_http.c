@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
 #include "tools/serve/http_impl.h"
 
 #define TIMEOUT_S 120
@@ -533,9 +534,5 @@ int main(void)
     tcase_add_test(tc, a_peer_is_full_of_those_that_wait_for_it);
     tcase_add_test(tc, who_was_told_the_end_keeps_no_place);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

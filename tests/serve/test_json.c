@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/support/heap.h"
+#include "tests/support/suite.h"
 #include "tools/serve/json.h"
 
 static const struct shape {
@@ -68,9 +69,5 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, charge_covers_the_tree, 0, sizeof(SHAPES) / sizeof(SHAPES[0]));
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
 #include "tools/opts.h"
 
 struct target {
@@ -157,9 +158,5 @@ int main(void)
     tcase_add_test(tc, wrong_values_name_flag_and_range);
     tcase_add_test(tc, operands_are_counted);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

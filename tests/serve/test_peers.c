@@ -3,11 +3,11 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "tests/support/suite.h"
 #include "tools/serve/peers.h"
 
 static struct plm_peer at(const char *text)
@@ -143,9 +143,5 @@ int main(void)
     tcase_add_test(tc, lists_of_ranges);
     tcase_add_test(tc, wrong_lists_name_the_part);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/suite.h"
 #include "tools/serve/wire.h"
 
 #define GET  "GET /health HTTP/1.1\r\n"
@@ -336,9 +337,5 @@ int main(void)
     tcase_add_test(tc, bounds_are_exact);
     tcase_add_test(tc, no_more_is_wanted_than_may_be_kept);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

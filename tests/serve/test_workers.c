@@ -3,8 +3,8 @@
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdlib.h>
 
+#include "tests/support/suite.h"
 #include "tools/serve/workers.h"
 
 #define LONG_MS 30000 // what comes at once may take so long on a busy machine
@@ -119,9 +119,5 @@ int main(void)
     tcase_add_test(tc, owners_take_turns);
     tcase_add_test(tc, what_waits_is_finished_at_the_end);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -3,12 +3,12 @@
 #include <check.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/panel/half.h"
 #include "kernels/abi.h"
 #include "tests/simt/simt_run.h"
+#include "tests/support/suite.h"
 
 #define SEEDS 20
 #define WORDS 2048
@@ -407,9 +407,5 @@ int main(void)
     tcase_add_test(t, refusals);
     tcase_add_test(t, orders);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return suite_run(s);
 }

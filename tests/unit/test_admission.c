@@ -13,6 +13,7 @@
 #include "core/base/random.h"
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
+#include "tests/support/suite.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -651,9 +652,5 @@ int main(void)
     tcase_add_test(tc, the_memory_report_shows_refusals_and_adds_up);
     tcase_add_test(tc, a_chat_with_escaped_pairs_is_read_right);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

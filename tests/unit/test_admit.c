@@ -5,6 +5,7 @@
 
 #include "core/base/random.h"
 #include "core/plan/admit.h"
+#include "tests/support/suite.h"
 
 #define MIB (INT64_C(1) << 20)
 
@@ -634,9 +635,5 @@ int main(void)
     tcase_add_test(tc, an_excess_raises_the_floor);
     tcase_add_test(tc, random_steps_stay_below_the_line);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -12,6 +12,7 @@
 #include "backends/sim/sim.h"
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
+#include "tests/support/suite.h"
 
 #define MIB    (UINT64_C(1) << 20)
 #define SEQS   6u
@@ -713,9 +714,5 @@ int main(void)
     tcase_add_test(tcase, an_engine_may_end_with_a_step_in_flight);
     tcase_add_test(tcase, steps_ahead_are_replays);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

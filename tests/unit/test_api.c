@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/plimsoll.h"
+#include "tests/support/suite.h"
 
 static void base_opts(plim_engine_opts *o)
 {
@@ -436,9 +437,5 @@ int main(void)
     tcase_add_loop_test(life, an_engine_with_requests_is_busy, 0, 2);
     suite_add_tcase(suite, sizes);
     suite_add_tcase(suite, life);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "core/mem/arena.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/suite.h"
 
 static struct plm_host *host;
 static struct plm_device *device;
@@ -164,9 +165,5 @@ int main(void)
     tcase_add_test(tc, refusals_leave_nothing_behind);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

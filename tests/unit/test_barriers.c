@@ -12,6 +12,7 @@
 #include "tests/support/barriers.h"
 #include "tests/support/runner.h"
 #include "tests/support/spans.h"
+#include "tests/support/suite.h"
 
 #define TOKENS 400u // more than one split of attention
 
@@ -138,9 +139,5 @@ int main(void)
     tcase_add_test(tcase, no_forward_lacks_a_barrier);
     tcase_add_loop_test(tcase, each_barrier_is_missed, 0, 3);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

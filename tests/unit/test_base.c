@@ -13,6 +13,7 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/base/utf8.h"
+#include "tests/support/suite.h"
 
 START_TEST(budget_is_charged_before_malloc)
 {
@@ -205,9 +206,5 @@ int main(void)
     tcase_add_test(tc, philox_matches_the_published_vector);
     tcase_add_test(tc, checked_arithmetic_refuses_to_wrap);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 #include "backends/sim/sim.h"
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
+#include "tests/support/suite.h"
 
 #define TOKENS 12u
 #define POISON 77
@@ -145,9 +146,5 @@ int main(void)
     tcase_add_test(tcase, tokens_are_the_samplers);
     tcase_add_test(tcase, wrong_numbers_are_seen);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "core/plan/certificate.h"
 #include "core/plimsoll.h"
+#include "tests/support/suite.h"
 #include "tests/unit/profile_world.h"
 
 static struct plm_host *host;
@@ -573,9 +574,5 @@ int main(void)
     tcase_add_test(tc, every_call_under_a_certificate_may_fail);
     tcase_add_test(tc, an_engine_starts_from_its_certificate);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

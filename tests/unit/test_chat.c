@@ -9,6 +9,7 @@
 #include "core/base/alloc.h"
 #include "core/model/chat.h"
 #include "core/template/template.h"
+#include "tests/support/suite.h"
 
 static struct plm_host *host;
 static struct plm_render render;
@@ -566,9 +567,5 @@ int main(void)
     tcase_add_test(tc, attempts_share_the_limit_of_steps);
     tcase_add_test(tc, probes_out_of_memory_leak_nothing);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/random.h"
 #include "core/plan/cost.h"
+#include "tests/support/suite.h"
 
 static void draw(uint32_t i, uint32_t j, uint32_t r[4])
 {
@@ -99,9 +100,5 @@ int main(void)
     tcase_add_test(tc, the_layout_is_the_cost);
     tcase_add_test(tc, it_saturates);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -14,6 +14,7 @@
 #include "backends/hostmem/cgroup.h"
 #include "backends/hostmem/proc.h"
 #include "core/base/alloc.h"
+#include "tests/support/suite.h"
 
 #define KIB 1024ull
 #define MIB (1ull << 20)
@@ -448,9 +449,5 @@ int main(void)
     tcase_add_test(tc, every_step_looks_again);
     tcase_add_loop_test(tc, the_operators_limit_is_never_crossed, 0, 3);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

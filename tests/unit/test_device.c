@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
 #include "core/device.h"
+#include "tests/support/suite.h"
 
 #define MIB (1ull << 20)
 
@@ -373,9 +374,5 @@ int main(void)
     tcase_add_test(tc, a_lost_device_is_reopened_in_place);
     tcase_add_test(tc, a_failed_reopen_leaves_a_lost_device);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

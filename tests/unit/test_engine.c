@@ -14,6 +14,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
 #include "core/model/arch.h"
+#include "tests/support/suite.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -1159,9 +1160,5 @@ int main(void)
     tcase_add_test(tc, nan_ends_its_own_request_alone);
     tcase_add_test(tc, the_audit_sees_what_was_not_planned);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

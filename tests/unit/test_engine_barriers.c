@@ -8,6 +8,7 @@
 #include "core/plimsoll.h"
 #include "tests/support/barriers.h"
 #include "tests/support/runner.h"
+#include "tests/support/suite.h"
 
 // In place of the library's list: the engine opens what is watched.
 static struct plm_backend watched;
@@ -104,9 +105,5 @@ int main(void)
                         sizeof(kinds) / sizeof(kinds[0]));
     tcase_add_test(tcase, the_check_of_a_slab_needs_its_barrier);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

@@ -15,6 +15,7 @@
 #include "core/model/explain.h"
 #include "core/plan/dry.h"
 #include "tests/support/gguf_shapes.h"
+#include "tests/support/suite.h"
 
 #define H100_READS 3.197e12 // bytes per second
 
@@ -432,9 +433,5 @@ int main(void)
                         sizeof(real_models) / sizeof(real_models[0]));
     tcase_add_test(tc, wrong_questions_are_refused);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

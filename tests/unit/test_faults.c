@@ -14,6 +14,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
 #include "core/engine/watch.h"
+#include "tests/support/suite.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -1086,9 +1087,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(make_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(make_suite());
 }

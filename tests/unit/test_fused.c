@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/support/runner.h"
+#include "tests/support/suite.h"
 
 #define ROWS 64 // of all steps together: one split, in which the CPU adds in the same order
 
@@ -104,9 +105,5 @@ int main(void)
     tcase_add_loop_test(tcase, so_they_have_with_float_activations, 0, n);
     tcase_add_loop_test(tcase, a_layer_of_one_type_is_eight_dispatches, 0, 4);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

@@ -13,6 +13,7 @@
 #include "core/model/types.h"
 #include "tests/support/gguf_cases.h"
 #include "tests/support/gguf_walk.h"
+#include "tests/support/suite.h"
 
 // ---- the table of good and bad files, from memory and from disk
 
@@ -780,9 +781,6 @@ int main(void)
     if (getenv("PLIMSOLL_TEST_MODELS") != NULL)
         tcase_add_test(tc, real_models_open);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return remove_dir() == 0 && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    const int result = suite_run(suite);
+    return remove_dir() == 0 ? result : EXIT_FAILURE;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of CUDA's and HIP's kernels: whole, unambiguous, and within what drivers launch.
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/gpudrv/kernels.h"
 #include "backends/panel/layout.h"
+#include "tests/support/suite.h"
 
 // ---- arguments ----
 
@@ -327,9 +327,5 @@ int main(void)
     tcase_add_test(tc, a_plan_names_all_that_it_may_launch);
     tcase_add_test(tc, a_visit_that_fails_ends_it);
     suite_add_tcase(s, tc);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    const int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gpu_fixture.h"
+#include "tests/support/suite.h"
 
 // ---- options and cards ----
 
@@ -555,9 +556,5 @@ int main(void)
     tcase_add_test(t, what_is_wrong_with_an_image_or_kernel_is_said);
     tcase_add_test(t, the_warm_up_runs_every_kernel_of_the_plan_once);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpu_fixture.h"
+#include "tests/support/suite.h"
 
 // ---- lists ----
 
@@ -580,9 +581,5 @@ int main(void)
     tcase_add_test(t, mapped_memory_of_a_lost_device_is_given_back_with_its_context);
     tcase_add_test(t, whichever_call_fails_nothing_is_left);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -12,6 +12,7 @@
 #include "core/engine/opts.h"
 #include "core/engine/request.h"
 #include "tests/support/gguf_shapes.h"
+#include "tests/support/suite.h"
 
 #define MIB     (UINT64_C(1) << 20)
 #define CONTEXT (20 * MIB)
@@ -307,9 +308,5 @@ int main(void)
     tcase_add_test(tcase, graphs_that_never_fit_end_the_start);
     tcase_add_test(tcase, nothing_is_captured_after_the_seal);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

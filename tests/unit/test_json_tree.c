@@ -8,6 +8,7 @@
 
 #include "core/base/json_tree.h"
 #include "tests/support/heap.h"
+#include "tests/support/suite.h"
 
 // A text of n times `part`, with `sep` between, in `head` and `tail`. A '#' in the part becomes a
 // number, so that names differ.
@@ -283,9 +284,5 @@ int main(void)
     tcase_add_test(tc, limits_are_named);
     tcase_add_test(tc, foreign_text_is_judged);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

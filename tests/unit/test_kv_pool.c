@@ -6,6 +6,7 @@
 #include "core/base/random.h"
 #include "core/kv/pool.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/suite.h"
 
 #define BLOCK 1024 // bytes
 #define NONE  PLM_KV_NO_BLOCK
@@ -419,9 +420,5 @@ int main(void)
     tcase_add_test(tc, each_host_allocation_may_fail);
     tcase_add_test(tc, each_device_allocation_may_fail);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/random.h"
 #include "core/mem/ledger.h"
+#include "tests/support/suite.h"
 
 START_TEST(classes_add_up_and_peaks_stay)
 {
@@ -161,9 +162,5 @@ int main(void)
     tcase_add_test(tc, readers_see_consistent_sums);
     tcase_add_test(tc, no_memory_no_ledger);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

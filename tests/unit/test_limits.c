@@ -2,10 +2,10 @@
 // Limits that contradict each other: one message names both fields with their values, before
 // anything is loaded.
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/engine/opts.h"
+#include "tests/support/suite.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -111,9 +111,5 @@ int main(void)
     tcase_add_test(tc, both_are_named_with_their_values);
     tcase_add_test(tc, the_edge_of_each_is_no_contradiction);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include "core/base/checked.h"
 #include "core/base/random.h"
 #include "core/plan/line.h"
+#include "tests/support/suite.h"
 
 #define MIB   (INT64_C(1) << 20)
 #define GIB   (INT64_C(1) << 30)
@@ -419,9 +420,5 @@ int main(void)
     tcase_add_test(tc, who_is_pushed_out_gives_and_does_not_grow);
     tcase_add_test(tc, random_readings);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/suite.h"
 #include "tools/line_draw.h"
 #include "tools/line_edit.h"
 
@@ -392,9 +393,5 @@ int main(void)
     tcase_add_test(tc, typing_at_the_end_writes_what_is_typed);
     tcase_add_test(tc, any_keys_keep_text_and_screen_whole);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -15,6 +15,7 @@
 #include "core/model/chunks.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/runner.h"
+#include "tests/support/suite.h"
 
 #define MIB (1ll << 20)
 
@@ -337,9 +338,5 @@ int main(void)
     tcase_add_test(tc, yarn_scales_slow_pairs);
     tcase_add_loop_test(tc, logits_are_the_same, 0, N_MODELS);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

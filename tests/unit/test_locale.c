@@ -16,6 +16,7 @@
 #include "core/base/text.h"
 #include "core/engine/recorder.h"
 #include "core/plimsoll.h"
+#include "tests/support/suite.h"
 
 #ifdef __SANITIZE_ADDRESS__
 // setlocale() of glibc keeps the parts of LOCPATH that it took apart, and nobody can free them.
@@ -356,9 +357,5 @@ int main(void)
     tcase_add_test(tcase, texts_are_those_of_c);
     tcase_add_test(tcase, a_certificate_of_c_holds_under_a_comma);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include "core/kv/pool.h"
 #include "core/mem/arena.h"
 #include "core/plan/profile.h"
+#include "tests/support/suite.h"
 #include "tests/unit/suggested.h"
 
 #define MIB   (UINT64_C(1) << 20)
@@ -487,9 +488,5 @@ int main(void)
     tcase_add_test(tc, what_is_released_must_come_back);
     tcase_add_test(tc, what_is_suggested_starts_on_the_same_device);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

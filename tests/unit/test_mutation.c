@@ -5,10 +5,10 @@
 #include <check.h>
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/plan/plan.h"
+#include "tests/support/suite.h"
 
 #define MIB   (INT64_C(1) << 20)
 #define GIB   (INT64_C(1) << 30)
@@ -668,9 +668,5 @@ int main(void)
     tcase_add_test(tc, each_term_costs_its_blocks_where_it_binds_and_none_where_not);
     tcase_add_test(tc, every_field_of_the_input_has_a_case);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -13,6 +13,7 @@
 #include "backends/sim/sim.h"
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
+#include "tests/support/suite.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -933,9 +934,5 @@ int main(void)
     tcase_add_test(tc, a_sleep_that_waits_can_be_taken_back);
     tcase_add_test(tc, an_engine_of_its_own_thread_sleeps_and_wakes);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -5,6 +5,7 @@
 #include "core/base/random.h"
 #include "core/base/status.h"
 #include "core/mem/offset_alloc.h"
+#include "tests/support/suite.h"
 
 #define BASE (UINT64_C(1) << 40)
 
@@ -180,9 +181,5 @@ int main(void)
     tcase_add_test(tc, random_mixes_keep_the_books);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/random.h"
 #include "core/plan/plan.h"
+#include "tests/support/suite.h"
 
 #define MIB (INT64_C(1) << 20)
 #define GIB (INT64_C(1) << 30)
@@ -618,9 +619,5 @@ int main(void)
     tcase_add_test(tc, a_phase_needs_room_of_its_own);
     tcase_add_test(tc, states_come_before_the_kv_cache);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 #include "core/base/json.h"
 #include "core/plan/report.h"
 #include "core/plimsoll.h"
+#include "tests/support/suite.h"
 
 // ---- the reader ----
 
@@ -217,9 +218,5 @@ int main(void)
     tcase_add_test(tc, diff_of_fields_in_one_text);
     tcase_add_test(tc, small_changes_are_bytes);
     tcase_add_test(tc, diff_says_what_is_wrong);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

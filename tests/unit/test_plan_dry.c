@@ -14,6 +14,7 @@
 #include "core/engine/plan.h"
 #include "core/plan/dry.h"
 #include "tests/support/gguf_shapes.h"
+#include "tests/support/suite.h"
 
 #define GIB (UINT64_C(1) << 30)
 // Pure mixes, which follow these, say nothing new of a plan.
@@ -424,9 +425,5 @@ int main(void)
     tcase_add_test(tc, dry_run_refuses_what_it_can_not_know);
     tcase_add_test(tc, header_alone_does_not_start_the_cpu);
     tcase_add_test(tc, measured_plan_in_an_environment);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

@@ -8,6 +8,7 @@
 
 #include "backends/cpu/list.h"
 #include "backends/cpu/pool.h"
+#include "tests/support/suite.h"
 
 #define CAP 4096
 
@@ -182,9 +183,5 @@ int main(void)
     tcase_add_test(tc, pools_come_and_go);
     tcase_add_test(tc, pool_creation_survives_lost_allocations);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -6,6 +6,7 @@
 #include "core/base/random.h"
 #include "core/kv/prefix.h"
 #include "tests/support/fake_backend.h"
+#include "tests/support/suite.h"
 
 #define NONE PLM_KV_NO_BLOCK
 #define T    PLM_KV_BLOCK_TOKENS
@@ -397,9 +398,5 @@ int main(void)
     tcase_add_test(tc, moved_blocks_are_found_under_their_tokens);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

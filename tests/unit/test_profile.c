@@ -8,6 +8,7 @@
 #include "core/base/checked.h"
 #include "core/base/random.h"
 #include "kernels/abi.h"
+#include "tests/support/suite.h"
 #include "tests/unit/profile_world.h"
 #include "tests/unit/suggested.h"
 
@@ -610,9 +611,5 @@ int main(void)
     tcase_add_test(tc, encoders_and_graphs_run_in_their_places);
     tcase_add_test(tc, a_phase_that_had_no_room_fails_with_both_numbers);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

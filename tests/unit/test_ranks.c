@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/random.h"
+#include "tests/support/suite.h"
 #include "tests/unit/profile_world.h"
 
 #define RANKS_MAX 8
@@ -306,9 +307,5 @@ int main(void)
     tcase_add_test(tc, a_rank_that_is_gone_ends_all);
     tcase_add_test(tc, random_groups_end_alike);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

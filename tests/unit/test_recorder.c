@@ -10,6 +10,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/recorder.h"
 #include "core/engine/request.h"
+#include "tests/support/suite.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -156,9 +157,5 @@ int main(void)
     tcase_add_test(all, a_world_holds_what_happened);
     tcase_add_test(all, what_still_runs_outlives_its_record);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

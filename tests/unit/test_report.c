@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
 #include <json-c/json.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/plan/report.h"
+#include "tests/support/suite.h"
 
 #define MIB (INT64_C(1) << 20)
 #define GIB (INT64_C(1) << 30)
@@ -294,9 +294,5 @@ int main(void)
     tcase_add_loop_test(tc, the_table_marks_what_sized_the_cache, 0, 5);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include "core/base/random.h"
 #include "core/sched/sample.h"
 #include "kernels/sampling.h"
+#include "tests/support/suite.h"
 
 #define VOCAB 1000u
 
@@ -407,9 +408,5 @@ int main(void)
     tcase_add_test(tc, weights_are_those_of_the_distance);
     tcase_add_test(tc, creation_survives_every_failed_allocation);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/random.h"
 #include "core/sched/sched.h"
+#include "tests/support/suite.h"
 
 // ---- a device with nothing but memory ----
 
@@ -830,9 +831,5 @@ int main(void)
     tcase_add_test(tc, a_request_larger_than_the_pool_is_told);
     tcase_add_test(tc, creation_survives_every_failed_allocation);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -9,6 +9,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
 #include "core/device.h"
+#include "tests/support/suite.h"
 
 #define MIB    (1ull << 20)
 #define MS     INT64_C(1000000)
@@ -552,9 +553,5 @@ int main(void)
     tcase_add_test(tc, a_step_writes_into_the_guard);
     tcase_add_test(tc, a_token_poisons_its_step);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 #include "core/base/work.h"
 #include "core/template/template.h"
 #include "tests/support/heap.h"
+#include "tests/support/suite.h"
 
 #define BUDGET_BYTES (8 << 20)
 // What no budget knows of: messages of errors, and a number that is written with many digits.
@@ -210,9 +211,5 @@ int main(void)
     tcase_add_test(tc, a_long_conversation_is_charged_for);
     tcase_add_test(tc, a_render_ends_with_its_request);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

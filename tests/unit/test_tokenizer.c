@@ -7,6 +7,7 @@
 #include "core/base/random.h"
 #include "core/base/utf8.h"
 #include "core/model/tok.h"
+#include "tests/support/suite.h"
 #include "tests/support/vocab.h"
 
 #define N(array) (sizeof(array) / sizeof(*(array)))
@@ -733,9 +734,5 @@ int main(void)
     tcase_add_test(tcase, unused_ids_beyond_the_vocabulary_are_found);
     tcase_add_test(tcase, every_allocation_may_fail);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -14,6 +14,7 @@
 #include "core/engine/stress.h"
 #include "core/plan/tuning.h"
 #include "tests/support/gguf_shapes.h"
+#include "tests/support/suite.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define MS  INT64_C(1000000)
@@ -596,9 +597,5 @@ int main(void)
     tcase_add_test(tc, results_are_taken_over);
     tcase_add_loop_test(tc, stale_and_damaged_results_are_ignored, 0, 6);
     tcase_add_loop_test(tc, variants_of_the_cpu_give_the_same_bits, 0, 5);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

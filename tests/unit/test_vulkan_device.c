@@ -12,6 +12,7 @@
 #include "backends/vulkan/vulkan.h"
 #include "backends/vulkan/warm.h"
 #include "core/device.h"
+#include "tests/support/suite.h"
 #include "tests/support/vulkan.h"
 
 #define MIB (1ull << 20)
@@ -450,9 +451,5 @@ int main(void)
     tcase_add_test(tc, opening_survives_lost_allocations);
     Suite *suite = suite_create("vulkan_device");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -3,7 +3,6 @@
 // estimates, and how lists are cut.
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/panel/layout.h"
@@ -11,6 +10,7 @@
 #include "backends/vulkan/kernels.h"
 #include "backends/vulkan/shaders.h"
 #include "backends/vulkan/split.h"
+#include "tests/support/suite.h"
 
 #define ALL_NEEDS UINT32_MAX
 // No specification guarantees more workgroups on an axis.
@@ -410,9 +410,5 @@ int main(void)
     tcase_add_test(tc, pieces_tile_the_grid);
     Suite *suite = suite_create("vulkan_kernels");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

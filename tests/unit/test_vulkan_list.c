@@ -13,6 +13,7 @@
 #include "backends/vulkan/slabs.h"
 #include "backends/vulkan/vulkan.h"
 #include "backends/vulkan/warm.h"
+#include "tests/support/suite.h"
 #include "tests/support/vulkan.h"
 
 #define WORDS   (1u << 20)
@@ -454,9 +455,5 @@ int main(void)
     tcase_add_test(tc, what_is_no_file_stays_what_it_is);
     Suite *suite = suite_create("vulkan_list");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

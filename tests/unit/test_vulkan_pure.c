@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the Vulkan backend decides without a driver: options, devices, memory types, readings.
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/vulkan/coopmat.h"
@@ -12,6 +11,7 @@
 #include "backends/vulkan/shaders.h"
 #include "backends/vulkan/types.h"
 #include "core/backend.h"
+#include "tests/support/suite.h"
 
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
@@ -425,9 +425,5 @@ int main(void)
     tcase_add_test(tc, a_device_in_host_memory_has_no_more_than_the_host);
     Suite *suite = suite_create("vulkan_pure");
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "tests/support/suite.h"
 
 #ifndef LAYER
 #error "the build names the shared object of the layer"
@@ -150,9 +151,5 @@ int fixture_main(TCase *cases)
     tcase_add_checked_fixture(cases, fixture_begin, NULL);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "client.h"
 #include "layer_control.h"
+#include "tests/support/suite.h"
 
 #ifndef LAYER
 #error "the build names the shared object of the layer"
@@ -558,9 +559,5 @@ int main(void)
     tcase_add_test(cases, an_environment_that_is_not_understood_opens_nothing);
     tcase_set_timeout(cases, 60);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }
