@@ -44,7 +44,9 @@ def _parents():
 
 
 class Group:
-    """with Group(limit) as group: Server(..., prefix=group.prefix)"""
+    """with Group(limit) as group: Server(..., prefix=group.prefix)
+
+    Whatever ran in it, the kernel must have killed nobody: that is checked at the end."""
 
     def __init__(self, limit):
         reasons = []
@@ -89,7 +91,7 @@ class Group:
                 return int(line.split()[1])
         raise KeyError(name)
 
-    def kills(self):
+    def _kills(self):
         return self._field("memory.events" if self.version == 2 else "memory.oom_control", "oom_kill")
 
     def usage(self):
@@ -105,6 +107,12 @@ class Group:
         return self
 
     def __exit__(self, *_):
+        kills = self._kills()
+        self._remove()
+        if kills > 0:  # said first: it is why whatever else went wrong did
+            raise AssertionError(f"the kernel killed {kills} processes for memory")
+
+    def _remove(self):
         for _ in range(100):  # the kernel lets go of the last process a moment after its end
             try:
                 self.path.rmdir()
