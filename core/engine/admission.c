@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission: what the callers' threads ask before a request exists, what is said and
-// remembered when the answer is no, and what a streak of refusals sets off.
+// Admission: checks a request on its caller's thread before it exists, describes and records
+// refusals, and rechecks the engine's own numbers after a streak of them.
 #include "core/engine/admission.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 // that a short burst costs nothing.
 #define STREAK 8
 
-// ---- what is said ----
+// ---- messages ----
 
 static int status_of(const struct plm_admit_result *r)
 {
@@ -69,7 +69,7 @@ static void fill_numbers(const struct plm_admit_result *r, const struct plm_admi
     snprintf(err->term, sizeof(err->term), "%s", plm_admit_term_name(r->term));
 }
 
-// ---- what is remembered ----
+// ---- records ----
 
 // Under the lock.
 static void remember(plim_engine *engine, const struct plm_admit_result *r, int status)
@@ -116,7 +116,7 @@ void plm_admission_recheck(plim_engine *engine)
     const enum plm_admit_term term = engine->admission.streak_term;
     engine->admission.streak_asks = false;
     const bool first =
-        engine->admission.streak < 2 * STREAK; // told of once, however long it goes on
+        engine->admission.streak < 2 * STREAK; // reported once, however long it lasts
     pthread_mutex_unlock(&engine->lock);
     if (!asked)
         return;
@@ -124,7 +124,7 @@ void plm_admission_recheck(plim_engine *engine)
         plm_incident(engine, "refusals");
     plm_logf(&engine->core->log, PLM_LOG_DEBUG, "a streak of refusals (%s): checking again",
              plm_admit_term_name(term));
-    // Only what the term can use: a full queue is no reason to forget cached prompts.
+    // Reclaims only what the term can use: a full queue is no reason to drop cached prompts.
     if (term == PLM_ADMIT_KV)
         plm_kv_pool_drop_cached(engine->core->pool, UINT32_MAX);
     if (term == PLM_ADMIT_HOST)

@@ -32,7 +32,7 @@ static int parse_template(struct plm_core *core, struct plm_error *err)
     int r = plm_template_create(core->host, source, &core->chat, &why);
     if (r == PLM_OK || r == PLM_ERR_NOMEM_HOST)
         return r;
-    // The model can still complete; a chat request will say that there is no template.
+    // The model can still complete; a chat request is answered that there is no template.
     plm_logf(&core->log, PLM_LOG_WARN, "the model's chat template is not usable: %s", why.msg);
     snprintf(core->chat_fault, sizeof(core->chat_fault), "%s", why.msg);
     core->chat = NULL;
@@ -228,9 +228,10 @@ int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_r
 #define RECONCILE_TRIES 25
 #define RECONCILE_NS    INT64_C(20000000)
 
-// Everything is taken now, and what is not in the ledger would be missed by all that follows. What
-// the driver does not see (yet) is none of it: it is said, and serving may go on. On unified memory
-// the process's use holds what its program takes beside us, so more is said only, too.
+// Compares ledger and driver once all memory is taken: bytes that the ledger does not know would be
+// missing from every later decision, and fail the start. Bytes that the driver does not count (yet)
+// are only logged. On unified memory the process's use includes what the program around us takes,
+// so there a surplus is only logged, too.
 static int reconcile(struct plm_core *core, struct plm_error *err)
 {
     struct plm_stress_reading r;
@@ -291,8 +292,8 @@ static int64_t patience_ms(const plim_engine_opts *o)
     return o->prove_full ? STEP_MAX_FULL_MS : STEP_MAX_MS;
 }
 
-// What a wait of the start that ran out of patience is for whoever started. Also said at once: to
-// close a device that hangs may take as long as it hangs.
+// Turns a timeout of the start into an error that names the stage. It is logged at once, too:
+// closing a device that hangs may take as long as it hangs.
 static int fail_hung(const struct plm_core *core, struct plm_error *err)
 {
     struct plm_error why = {0};
@@ -338,7 +339,7 @@ static int build(struct plm_core *core, struct plm_error *err)
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     core->opts.certificate = NULL;
     core->opts.tuning = NULL;
-    core->opts.progress = NULL; // it is told of the start alone
+    core->opts.progress = NULL; // it reports the start alone
     core->serving = true;
     return PLM_OK;
 }
@@ -385,7 +386,7 @@ int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *op
     if (r != PLM_OK)
         return r;
     r = build(core, err);
-    // A stage that was stopped may say that it failed.
+    // A stage that was stopped may have returned another error.
     if (core->stopped)
         r = plm_core_stopped(err);
     if (r != PLM_OK) {

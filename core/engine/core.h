@@ -53,7 +53,7 @@ struct plm_core {
     struct plm_arena *ballast;
     bool keeps_ballast; // also while it serves
     bool stopped;       // by opts.progress: the start goes no further
-    const char *stage;  // of the start, as last told to opts.progress; static text
+    const char *stage;  // of the start, as last reported to opts.progress; static text
     bool serving;       // READY was reached
     uint64_t resubmits; // lists that were submitted twice
     uint64_t workspace_addr;

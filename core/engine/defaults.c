@@ -8,10 +8,10 @@
 
 // ---- what the formula takes from capabilities and options ----
 
-// Slabs that the KV pool leaves to others: workspace, ballast, staging, and what is to come.
+// Slabs reserved for everything but the KV pool: workspace, ballast, staging, later growth.
 #define OTHER_SLABS 16u
 
-// Slabs that the driver still gives for the KV pool; 0 would mean no limit.
+// Slabs that the driver has left for the KV pool, at least 1: 0 would mean no limit.
 static uint32_t slabs_left(const struct plm_caps *caps, uint64_t used)
 {
     used += OTHER_SLABS;

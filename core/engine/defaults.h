@@ -13,11 +13,13 @@ struct plm_stress_reading;
 // Sequences of a step where no number was asked for.
 #define PLM_DEFAULT_SEQUENCES 8
 
-// Fills core->chosen: what was asked for, and where nothing was, what is sensible on a device that
-// reads so; what we hold ourselves does not matter. Before the call below.
+// Fills core->chosen with the limits asked for, and where none were, with sensible ones for a
+// device with this reading; what we hold ourselves does not matter. Call it before
+// plm_core_profile_opts.
 void plm_core_choose(struct plm_core *core, const struct plm_caps *caps,
                      const struct plm_stress_reading *reading);
-// What the loop is told of a device with these capabilities and so many slabs of ours on it.
+// Fills the profile loop's options for a device with these capabilities and slabs_used slabs of
+// ours.
 void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *caps,
                            uint64_t slabs_used, struct plm_profile_opts *ret);
 

@@ -34,8 +34,8 @@
 
 // ---- thread ----
 
-// Where much was freed since the last time, gives the system back what malloc keeps. Takes
-// milliseconds and engine.lock: never within a step.
+// Returns what malloc keeps to the system, once much was freed since the last trim. Takes
+// milliseconds and engine.lock: never call it within a step.
 static void trim(plim_engine *engine)
 {
     struct plm_host_stats host;

@@ -50,8 +50,8 @@ struct plim_engine {
     struct plm_forecast forecast;
     uint64_t next_order;
     struct plm_recorder *recorder;
-    const char *incident; // of this step, to be told of at its end; NULL: none
-    uint64_t n_marks;     // calls of plm_step, as the device was told
+    const char *incident; // of this step, reported at its end; NULL: none
+    uint64_t n_marks;     // calls of plm_step; the device is told the number
     plim_metrics counts;  // the stepping thread's; published after every step
 
     pthread_t thread;

@@ -12,7 +12,7 @@
 #include "core/engine/structs.h"
 #include "core/plan/admit.h"
 
-// Of a plim_error whose size is not told, what every version has.
+// The part of a plim_error that every version has: all that is written where its size is 0.
 #define ERROR_BYTES offsetof(plim_error, retry_after_s)
 _Static_assert(ERROR_BYTES == 616, "programs rely on it");
 

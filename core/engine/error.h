@@ -16,17 +16,17 @@ struct plm_admit_limits;
 int plm_error_out(plim_error *ret, int status, const struct plm_error *err);
 int plm_error_set(plim_error *ret, int status, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-// Argument `param` is NULL and must not be: INVALID, said.
+// INVALID with the message that argument `param` must not be NULL.
 int plm_error_null(plim_error *ret, const char *param);
 // INVALID where there is no buffer although one of cap bytes is announced.
 int plm_error_place(const char *out, size_t cap, plim_error *err);
-// Gives what a call made of a failure to its caller, whose plim_error may be NULL, or of another
-// version, and need not be initialised but for its size; `error` is of this one. Every failure gets
-// a sentence. Returns status; OK: nothing is written.
+// Copies `error`, in this version's layout, to a caller's plim_error, which may be NULL or of
+// another version, and needs no more initialisation than its size. Every failure gets a message.
+// Returns status; where it is OK, nothing is written.
 int plm_error_give(plim_error *ret, int status, plim_error *error);
-// What is said where a task of the calling thread ends with `status`, which is returned if it is
-// not NOMEM_HOST: NOMEM_NEVER if the task and `extra_bytes` that its caller holds do not fit on an
-// idle engine either. Stops the meter.
+// Describes the end of a task of the calling thread that ran out of host memory, and stops the
+// meter. Returns `status` where it is not NOMEM_HOST; NOMEM_NEVER where the task and the
+// `extra_bytes` that its caller holds do not fit on an idle engine either.
 int plm_error_host(const struct plm_admit_limits *limits, int status,
                    const struct plm_host_meter *meter, uint64_t extra_bytes, plim_error *err);
 // Copies options of a caller, who may be of another version, over the defaults in *ret: INVALID, or

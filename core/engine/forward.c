@@ -63,7 +63,8 @@ static int submit(struct plm_core *core, bool ahead, uint64_t *ret_value)
     return plm_device_submit(core->device, ret_value);
 }
 
-// Of one step that is submitted, one that runs, and the one whose tokens that reads.
+// Three result buffers: the step being submitted, the step running, and the step whose tokens it
+// reads.
 #define RESULTS 3
 
 void plm_core_drop_results(struct plm_core *core)
@@ -97,9 +98,9 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
     run->results_addr = core->results.addr + at;
     run->results = (const void *)((const char *)core->results.host + at);
     run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;
-    // Results that do not come must show: every row is wrong then, and the guard is not there. But
-    // the token is one: the next step may read it before anybody looks. Where nothing is computed
-    // they are what a step without fault leaves.
+    // Results that never arrive must be noticed: until they do, every row counts as wrong and the
+    // guard is missing. The token is a valid one, since a chained step may read it before the host
+    // looks. On a device that computes nothing, the records are those of a step without fault.
     const bool computes = !plm_device_caps(core->device)->addresses_only;
     struct plm_argmax_record *records = (void *)((char *)core->results.host + at);
     memset(records, 0, run->guard_at);
@@ -127,23 +128,23 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
     if (r == PLM_OK)
         r = submit(core, forward->chained != 0, &run.value);
     if (r != PLM_OK)
-        plm_device_discard(core->device); // else the next forward would run what is left of this
+        plm_device_discard(core->device); // else the next forward would run the rest of this list
     *ret = run;
     return r;
 }
 
 int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes)
 {
-    // From READY on the watchdog looks on; before it does the start's own (plm_core_patience).
+    // While serving, the watchdog sets the limit; before READY the device's patience does (core.c).
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
     int r = plm_device_wait(core->device, run->value, limit_ms > 0 ? limit_ms * 1000000 : -1);
     const int64_t now = plm_now(core->clock);
-    // One that was submitted while another ran began when that ended.
+    // A forward that was submitted while another ran began when the other one ended.
     core->forward_ns = now - plm_max_i64(run->start_ns, core->ended_ns);
     core->ended_ns = now;
     if (r == PLM_OK && run->results != NULL && is_all(guard_of_results(run), UNWRITTEN_BYTE)) {
         plm_logf(&core->log, PLM_LOG_ERROR, "a step has ended, but its results did not come");
-        return PLM_ERR_LOST; // what a device says that does so can not be trusted
+        return PLM_ERR_LOST; // nothing that such a device reports can be trusted
     }
     if (r == PLM_OK && ret_used_bytes != NULL)
         r = read_guard(core, run, ret_used_bytes);
@@ -157,7 +158,7 @@ int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, s
     return r == PLM_OK ? plm_core_wait(core, ret, ret_used_bytes) : r;
 }
 
-// ---- what a forward leaves ----
+// ---- logits and records ----
 
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
 {
@@ -166,7 +167,7 @@ const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
     const float *host = plm_arena_host(core->workspace, addr);
     if (host != NULL)
         return host;
-    // A step of one sequence looks at its row twice: whether it is finite, and to choose.
+    // A step of one sequence reads its row twice: to check that it is finite, and to sample.
     if (core->logits_row != NULL && core->logits_at == addr)
         return core->logits_row;
     core->logits_at = 0;
@@ -265,7 +266,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
     dummy_fill(core, step, &d);
     const bool samples = plm_model_samples(core->model);
     const bool chained = (flags & PLM_FORWARD_CHAINED) != 0;
-    if (chained) // of the first record, which is there
+    if (chained) // every row takes the token of the first record
         memset(d.tokens, 0, step->shape.rows * sizeof(*d.tokens));
     const struct plm_forward forward = {.shape = step->shape,
                                         .flags = flags,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps in flight: submitted, and not waited for yet. Their rows outlive the batch that they were
-// formed in: whose they are is kept here, and forgotten of those who leave before the step is
-// retired. step.c submits and retires them.
+// Steps in flight: submitted, and not waited for yet. A step's list of sequences outlives the batch
+// that it was formed in, so it is copied here, and a sequence that leaves before the step is
+// retired is erased from it. step.c submits and retires the steps.
 #include "core/engine/inflight.h"
 
 #include <string.h>

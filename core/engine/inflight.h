@@ -10,11 +10,11 @@
 #include "core/sched/sample.h"
 #include "core/sched/sched.h"
 
-// A step between its submit and what comes of it.
+// A step between its submit and its retirement.
 struct plm_inflight {
     struct plm_shape shape;
     struct plm_run run;
-    struct plm_seq *const *seqs; // [shape.logits_rows] whose logits they are; NULL: nobody's
+    struct plm_seq *const *seqs; // [shape.logits_rows], one a row of logits; NULL: it has left
     struct plm_seq **kept;       // [max_sequences], where seqs lies while it is in flight; or NULL
     uint64_t attended;           // positions that its rows look at, summed
     int64_t begin_ns;
@@ -31,16 +31,16 @@ struct plm_ahead {
     uint32_t n;                      // steps that were formed ahead since
 };
 
-// Memory for steps of so many sequences: how their tokens are drawn where the device does that, and
-// what those in flight need where the model runs ahead.
+// Allocates for steps of max_sequences: sampling parameters where the device samples, and the lists
+// of steps in flight where the model runs ahead.
 int plm_inflight_init(struct plm_ahead *ahead, const struct plm_core *core, uint32_t max_sequences);
-// None is in flight. Also after an init that failed.
+// Call it with no step in flight; also after an init that failed.
 void plm_inflight_finish(struct plm_ahead *ahead, const struct plm_core *core);
-// Waits for the step in flight, whose tokens nobody wants any more.
+// Waits for the step in flight and drops its tokens.
 void plm_inflight_abandon(struct plm_ahead *ahead, struct plm_core *core);
-// Copies whose rows they are, since the scheduler forms the next step before this one is retired.
+// Copies the list of sequences, since the scheduler forms the next step before this one is retired.
 void plm_inflight_keep(struct plm_inflight *step);
-// A sequence leaves the scheduler: its rows in flight are nobody's.
+// Erases a sequence that leaves the scheduler from the steps in flight.
 void plm_inflight_forget(struct plm_ahead *ahead, const struct plm_seq *seq);
 
 #endif

@@ -66,7 +66,8 @@ static bool report_load(void *ctx, uint64_t done, uint64_t total)
     return plm_core_progress(ctx, "load", done, total);
 }
 
-// What is neither free nor ours; -1 where no reading says so, or where the process's own use does.
+// Bytes that are neither free nor in the ledger; -1 where the device cannot be read, or reports the
+// process's own use, which makes the question needless.
 static int64_t unexplained(struct plm_core *core)
 {
     struct plm_stress_reading r;

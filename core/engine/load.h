@@ -19,10 +19,10 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err);
 // weights and ballast of before are given up. The pool must hold no slab. May be called again after
 // a failure.
 int plm_core_reopen(struct plm_core *core, struct plm_error *err);
-// Enters a phase: peaks are kept under it, and the backend hears of it.
+// Enters a phase: the ledger keeps its peaks under it, and the backend is notified.
 void plm_core_phase(struct plm_core *core, enum plm_phase phase);
-// Tells opts.progress. False: it has stopped the start; what is under way ends with CANCELLED,
-// which plm_core_stopped says.
+// Reports to opts.progress. False: the callback stopped the start, which ends with the error of
+// plm_core_stopped(): CANCELLED.
 bool plm_core_progress(struct plm_core *core, const char *stage, uint64_t done, uint64_t total);
 int plm_core_stopped(struct plm_error *err);
 

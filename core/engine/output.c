@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step leaves: whether its logits are numbers, and the tokens that they give.
+// The output of a step: checks that its logits are numbers, and samples tokens from them.
 #include "core/engine/output.h"
 
 #include "core/engine/forward.h"
 #include "core/engine/request.h"
 
-// Row i; NULL: the device is lost since.
+// Row i of the logits; NULL: the device was lost meanwhile.
 static const float *row_of(struct plm_core *core, const struct plm_step_output *step, uint32_t i)
 {
     return plm_core_logits(core, step->run->out.logits, i);
 }
 
-// PLM_OK, LOST, or NUMERIC where a number of the row is none.
+// PLM_OK, LOST, or NUMERIC where the row holds a value that is not finite.
 static int check_row(struct plm_core *core, const struct plm_step_output *step, uint32_t i)
 {
     if (step->best != NULL)
@@ -51,7 +51,8 @@ int plm_output_check(struct plm_core *core, struct plm_step_output *step,
     return wrong == NULL ? PLM_OK : PLM_ERR_NUMERIC;
 }
 
-// Of the next token of a choice; ahead: of the one after it, of whose output the last is not known.
+// The sampling input for the next token of a choice; with `ahead`, for the token after it, whose
+// predecessor is not known yet.
 static struct plm_sample_in sample_in(const struct plm_core *core, const struct plm_choice *choice,
                                       bool ahead)
 {
@@ -70,7 +71,8 @@ static struct plm_sample_in sample_in(const struct plm_core *core, const struct 
     return in;
 }
 
-// Where a device has no bytes behind its addresses it draws nothing, and the host samples zeros.
+// Whether the device samples this token. A device without bytes behind its addresses samples none:
+// the host samples zeros.
 static bool is_drawn(const struct plm_core *core, const struct plm_sample_in *in)
 {
     return plm_sample_is_argmax(in) ||

@@ -151,7 +151,7 @@ static void shrink(struct plim_engine *engine, uint32_t blocks)
         give_back(engine, blocks);
         plm_kv_pool_read(engine->core->pool, &pool);
     }
-    // Who runs may finish; nobody enters meanwhile.
+    // Running requests may finish; none is admitted meanwhile.
     if (pool.total > blocks)
         plm_sched_set_entry(engine->sched, PLM_ENTRY_NONE);
 }
@@ -163,20 +163,20 @@ static void grow(struct plim_engine *engine, uint32_t blocks)
     struct plm_kv_pool_stats pool;
     const int r = plm_pressure_resize(engine, blocks);
     plm_kv_pool_read(engine->core->pool, &pool);
-    // The device's word is not an error here: stay at this size.
+    // A refusal by the device is no error here: the pool stays at this size.
     if (r == PLM_ERR_OUT_OF_DEVICE || r == PLM_ERR_TOO_LARGE || pool.total < blocks)
         plm_line_settle(&engine->pressure.line, pool.total);
 }
 
 // ---- steps that take too long ----
 
-// A step may take four times the usual: a card that another process computes on is shared by
-// halves, and clocks fall by less; a tenth of the memory behind a bus makes it seven times. And 2
-// ms for the host's own pauses, which short steps feel.
+// A step counts as slow beyond four times the baseline: a card that another process computes on is
+// shared by halves, and clocks fall by less, while a tenth of the memory behind a bus makes a step
+// take seven times as long. 2 ms more are for the host's own pauses, which short steps feel.
 #define SLOW_STEP     4
 #define SLOW_SLACK_NS INT64_C(2000000)
-// So many in a row are no frame of a desktop and no page of the host; and it is over after more of
-// them, since a driver brings memory back piece by piece.
+// Eight slow steps in a row are neither a frame of a desktop nor a page fault of the host. The end
+// takes 32 normal ones, since a driver brings memory back piece by piece.
 #define SLOW_STEPS 8
 #define CALM_STEPS 32
 
@@ -254,8 +254,7 @@ static void follow(struct plim_engine *engine, const struct plm_stress_reading *
                  (long long)before, (long long)engine->pressure.line.target);
 }
 
-// Whether the pool is the line's to move: not while the engine sleeps, nor while the device is
-// lost.
+// Whether the pool may follow the line: not while the engine sleeps, nor while the device is lost.
 static bool may_move(const struct plim_engine *engine, bool asleep)
 {
     return !asleep && !engine->recover.down && !engine->recover.gone &&

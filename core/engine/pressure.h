@@ -10,19 +10,19 @@
 
 struct plim_engine;
 
-// Whether steps take what they took when the plan was proved.
+// Whether steps take much longer than the baseline.
 struct plm_slow {
-    bool on;          // they do not: memory of ours was pushed out
-    bool gives;       // the cache is to give what it can
-    uint32_t over;    // steps in a row that took far too long
-    uint32_t calm;    // and that did not
-    int64_t since_ns; // it is on
+    bool on;          // memory of ours was pushed out
+    bool gives;       // the cache must free what is not in use
+    uint32_t over;    // slow steps in a row
+    uint32_t calm;    // normal steps in a row
+    int64_t since_ns; // when it came on
 };
 
 // How the KV cache follows the line.
 struct plm_pressure {
     struct plm_line line;
-    uint32_t line_blocks; // of the pool as the line left it
+    uint32_t line_blocks; // size of the pool when the line last set it
     struct plm_slow slow;
     uint64_t moved_blocks; // by evacuations
     bool disagrees;        // ledger and driver did at the last reading
@@ -32,7 +32,7 @@ void plm_pressure_init(struct plim_engine *engine);
 // The first thing of every step: true if it changed the pool, which it leaves alone while the
 // engine sleeps.
 bool plm_pressure_step(struct plim_engine *engine, int64_t now_ns, bool asleep);
-// Whether it has anything to do.
+// Whether plm_pressure_step() has anything to do.
 bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns);
 // Gives or takes slabs until the pool has `blocks` blocks, and counts them. Codes and the end of
 // shrinking as of plm_kv_pool_resize.

@@ -16,7 +16,7 @@
 
 enum plm_record_kind {
     PLM_RECORD_SUBMIT,  // a prompt tokens, b output asked for, n choices, value: the seed
-    PLM_RECORD_REFUSE,  // the same, but it was not let in; status
+    PLM_RECORD_REFUSE,  // the same of a request that was refused; status
     PLM_RECORD_ADMIT,   // of the request `id`
     PLM_RECORD_END,     // of it; a tokens of the longest choice, status
     PLM_RECORD_OTHERS,  // value bytes are held by others now
@@ -44,16 +44,16 @@ struct plm_recorder;
 
 int plm_recorder_create(struct plm_host *host, struct plm_recorder **ret); // PLM_ERR_NOMEM_HOST
 void plm_recorder_destroy(struct plm_recorder *recorder);                  // NULL is allowed
-// The engine enters a step at this time; any records that follow are of it. Its thread.
+// The engine enters a step at this time; records that follow belong to it. The stepping thread's.
 void plm_recorder_step(struct plm_recorder *recorder, uint64_t step, int64_t now_ns);
 // Any thread; step and id are set here. Returns the id, never 0.
 uint64_t plm_recorder_put(struct plm_recorder *recorder, const struct plm_record *record);
 
 struct plim_engine;
-// Something happened that is worth a file; told at the end of the step. reason: a constant word.
-// Its thread.
+// Notes an incident, which is reported at the end of the step. reason: a constant word. The
+// stepping thread's.
 void plm_incident(struct plim_engine *engine, const char *reason);
-// Tells the embedder, where it asked for it.
+// Reports a noted incident to the embedder, where it asked for incidents.
 void plm_incident_tell(struct plim_engine *engine);
 
 #endif

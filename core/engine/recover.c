@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that is gone, or has no room for what it promised. A lost device is reopened under the
-// plan that was proven; the requests wait with their tokens and are computed again, so a client
+// A device that is lost, or refuses a submit that the plan covers. A lost device is reopened under
+// the plan that was proven; the requests wait with their tokens and are computed again, so a client
 // notices nothing but a delay.
 #include "core/engine/recover.h"
 
@@ -59,9 +59,8 @@ static int validate(struct plim_engine *engine, const struct plm_stress_ops *ops
     return r == PLM_OK && !core->keeps_ballast ? ops->ballast(core, 0) : r;
 }
 
-// As many blocks as the device gives, and bears with the ballast beside them. At the floor it is
-// done without the ballast: a neighbour has taken the margin, and that is no reason to end what
-// runs.
+// Takes as many blocks as fit beside the ballast. At the floor the ballast is given up: a neighbour
+// has taken the margin, and that is no reason to end running requests.
 static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *ops,
                      struct plm_error *err)
 {
@@ -91,8 +90,8 @@ static int take_pool(struct plim_engine *engine, const struct plm_stress_ops *op
     }
 }
 
-// Reopens, reloads and takes what the plan says. What was reached stays for the next try, but for
-// a device that was lost once more.
+// Reopens the device, reloads the weights and takes the plan's memory. A later try goes on from
+// what was reached, unless the device was lost once more.
 static int rebuild(struct plim_engine *engine, struct plm_error *err)
 {
     struct plm_core *core = engine->core;
@@ -206,7 +205,8 @@ void plm_recover_lost(struct plim_engine *engine, int status)
 
 // ---- the ballast ----
 
-// Soft-commit devices hold it while they serve; a refused submit released it.
+// Takes the ballast again, which soft-commit devices hold while they serve and a refused submit
+// released.
 static void take_ballast(struct plim_engine *engine, int64_t now_ns)
 {
     struct plm_core *core = engine->core;
@@ -243,8 +243,8 @@ bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns)
 
 // ---- a refused submit ----
 
-// Memory for the driver: the highest slabs, more of them each time. Nothing can be moved out of
-// them, since that would need a submit.
+// Frees the highest slabs for the driver, more of them each time. Nothing is moved out of them,
+// since a move needs a submit.
 static bool give_slabs(struct plim_engine *engine)
 {
     const struct plm_kv_pool *kv = engine->core->pool;
@@ -270,8 +270,9 @@ static void end_youngest(struct plim_engine *engine)
                              "the device has no room for the next step of this request");
 }
 
-// Slabs go first, then rows; blocks of the youngest, so that more slabs can; then time. Only when
-// the oldest is alone with one row and all that does not help, somebody ends.
+// Frees slabs first; then forms steps of fewer rows; then preempts the youngest, so that more slabs
+// become free; then waits. A request ends only when the oldest is alone with one row and none of
+// that helped.
 void plm_recover_refused(struct plim_engine *engine, const struct plm_shape *shape)
 {
     struct plm_core *core = engine->core;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether what we hold lies on the device. A driver that lets others take memory may push ours out,
-// or give slow memory in place of the device's, and nothing says so but time. So a validation looks
-// how long a piece of each slab takes to read beside the others. While serving, steps are held
+// Residency: whether our memory lies on the device. A driver that over-commits may push it out, or
+// hand out slow memory in place of the device's, and only time shows it. So a validation times how
+// long a piece of each slab takes to read, compared with the others. While serving, steps are held
 // against the step-time baseline (baseline.c, pressure.c).
 #include "core/engine/residency.h"
 

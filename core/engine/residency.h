@@ -8,11 +8,11 @@
 
 struct plm_caps;
 
-// Bytes of ours that read as if they were slow memory, not the device's; 0 where
-// nothing could be told. The `slow_bytes` of struct plm_stress_ops; ctx is the core, whose
+// Measures how many bytes of ours read like slow memory, not the device's; 0 where that can not be
+// told. The `slow_bytes` of struct plm_stress_ops; ctx is the core, whose
 // workspace is overwritten.
 int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes);
-// Whether others can take what such a device gave us: what is in host memory is not the question.
+// Whether the driver of such a device may push our memory out. Unified memory is not pushed out.
 bool plm_core_may_lose_memory(const struct plm_caps *caps);
 
 #endif

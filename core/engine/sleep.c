@@ -37,7 +37,7 @@ static int64_t came_back(const struct plm_stress_reading *before,
     return after->F - before->F;
 }
 
-// What was released has come back when the driver says so. What lacks is said and no more: where
+// Waits until the driver shows the memory that was released. What is missing is only logged: where
 // only free memory is known, a neighbour may have taken it.
 static void check_released(struct plm_core *core, const struct plm_stress_reading *before)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step: take in what arrived, form a batch, ask the gate, run, sample, deliver. On devices that
-// let it, decodes run one step ahead of the host.
+// One step: takes in what arrived, forms a batch, asks the gate, runs it, samples, delivers. On
+// asynchronous devices decodes run one step ahead of the host.
 #include "core/engine/step.h"
 
 #include "core/base/checked.h"
@@ -123,7 +123,7 @@ static void refuse_step(struct plim_engine *engine, const struct plm_gate_result
     plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
 }
 
-// Forms a batch that the gate lets pass. rows 0: nothing to run.
+// Forms a batch that the gate admits. rows 0: nothing to run.
 static void form(struct plim_engine *engine, struct plm_batch *batch)
 {
     const struct plm_sched_hook hook = {.admitted = admitted, .ctx = engine};
@@ -269,7 +269,7 @@ static void deliver(struct plim_engine *engine, const struct plm_step_output *ou
     plm_bisect_passed(&engine->bisect);
 }
 
-// The batch did not run, or not well. Nobody ends but the one whose fault it is.
+// The batch failed. Only the request whose fault it is ends.
 static void recover(struct plim_engine *engine, const struct plm_shape *shape, int status,
                     struct plim_request *culprit)
 {
@@ -345,7 +345,7 @@ void plm_step_drain(struct plim_engine *engine)
     engine->ahead.current = NULL;
 }
 
-// Whatever its next token is.
+// Whether a sequence goes on whatever its next token is.
 static bool goes_on(void *ctx, const struct plm_seq *seq)
 {
     const struct plm_choice *choice = (const struct plm_choice *)seq;
@@ -402,7 +402,7 @@ static void run_ahead(struct plim_engine *engine, int64_t now_ns)
     engine->ahead.current = ahead && well ? next : NULL;
     if (!ahead || well || engine->recover.down || engine->recover.gone)
         return;
-    // It computed with what the one before gave, and is nobody's.
+    // The chained step computed with tokens of a failed one: it is waited for and dropped.
     const int r = plm_core_wait(engine->core, &next->run, NULL);
     if (r != PLM_OK)
         plm_recover_lost(engine, r);
@@ -447,8 +447,8 @@ static bool note_work(struct plim_engine *engine, int64_t now_ns)
     return any;
 }
 
-// Nothing has run for long although there is work, and nothing says why. What a bisection holds
-// back is let go; then the youngest give their blocks back, and when none has any, end.
+// Breaks a stall, in which nothing ran for long although there is work: ends a bisection, which may
+// hold sequences back; then preempts the youngest; where none runs, ends the youngest request.
 static void break_stall(struct plim_engine *engine)
 {
     struct plm_seq *seq = plm_sched_youngest(engine->sched);
