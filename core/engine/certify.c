@@ -13,7 +13,7 @@
 // anew.
 static void make_key(const struct plm_core *core, uint64_t fingerprint, struct plm_cert_key *key)
 {
-    const struct plm_caps *caps = plm_device_caps(core->device);
+    const struct plm_caps *caps = plm_device_caps(core->rank.device);
     const plim_engine_opts *o = &core->opts;
     char text[64];
     key->n = 0;
@@ -22,7 +22,7 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_number(key, "model_bytes", (int64_t)plm_gguf_file_bytes(core->gguf));
     snprintf(text, sizeof(text), "%016" PRIx64, fingerprint);
     plm_cert_key_text(key, "model_header", text);
-    plm_cert_key_text(key, "device", core->device_id);
+    plm_cert_key_text(key, "device", core->rank.device_id);
     plm_cert_key_text(key, "device_name", caps->name);
     plm_cert_key_text(key, "device_uuid", caps->uuid);
     plm_cert_key_text(key, "device_class", caps->device_class);

@@ -198,12 +198,12 @@ static int seal_host(const struct plm_core *core, struct plm_error *err)
 
 static int load_weights(struct plm_core *core, struct plm_error *err)
 {
-    int r = plm_model_weight_bytes(core->model, core->device, &core->weight_sizes, err);
+    int r = plm_model_weight_bytes(core->model, core->rank.device, &core->weight_sizes, err);
     if (r == PLM_OK)
         r = plm_core_preflight(core, core->weight_sizes.held_bytes, err);
     if (r == PLM_OK) {
         struct plm_mem_info info = {0};
-        plm_device_query_free(core->device, &info);
+        plm_device_query_free(core->rank.device, &info);
         r = plm_core_preflight_host(core, (int64_t)info.total_bytes, err);
     }
     return r == PLM_OK ? plm_core_take_weights(core, err) : r;
@@ -217,8 +217,8 @@ int64_t plm_core_mismatch(const struct plm_core *core, const struct plm_stress_r
     // A use of the whole device or more is what a bad reading is cut to.
     if (r->process_use == PLM_PLAN_UNKNOWN || r->T == 0 || r->process_use >= r->T)
         return 0;
-    plm_device_counters(core->device, &c);
-    const int64_t g = (int64_t)plm_device_caps(core->device)->granularity_bytes;
+    plm_device_counters(core->rank.device, &c);
+    const int64_t g = (int64_t)plm_device_caps(core->rank.device)->granularity_bytes;
     const int64_t tolerance = plm_ledger_tolerance(r->O, c.allocs - c.frees, g);
     const int64_t more = r->process_use - (r->O + core->profile.plan.own_drv);
     return more > tolerance || -more > tolerance ? more : 0;
@@ -242,13 +242,13 @@ static int reconcile(struct plm_core *core, struct plm_error *err)
         if (plm_core_read(core, &r) != PLM_OK || (more = plm_core_mismatch(core, &r)) == 0)
             return PLM_OK;
         // What the driver keeps of the ballast and of the stress is not its own.
-        plm_device_empty_cache(core->device, &released, &info);
+        plm_device_empty_cache(core->rank.device, &released, &info);
         core->clock->sleep_ns(core->clock->ctx, RECONCILE_NS);
     }
     static const char text[] = "the driver says that this process holds %lld bytes, but the ledger "
                                "has %lld and the driver's own were %lld";
     const int64_t own = core->profile.plan.own_drv;
-    if (more > 0 && !plm_device_caps(core->device)->unified) {
+    if (more > 0 && !plm_device_caps(core->rank.device)->unified) {
         plm_fail(err, PLM_ERR_INTERNAL, text, (long long)r.process_use, (long long)r.O,
                  (long long)own);
         if (err != NULL) {
@@ -268,7 +268,8 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
     uint64_t block_bytes = plm_kv_block_bytes(&facts->groups[0]);
     int r = plm_sampler_create(core->host, facts->n_vocab, &core->sampler);
     if (r == PLM_OK)
-        r = plm_kv_pool_create(core->host, core->device, core->ledger, block_bytes, &core->pool);
+        r = plm_kv_pool_create(core->host, core->rank.device, core->rank.ledger, block_bytes,
+                               &core->pool);
     // Always there, so that the plan does not hang on whether the cache is used.
     if (r == PLM_OK)
         r = plm_prefix_create(core->host, core->pool, plm_core_seed(core), &core->prefix);
@@ -314,9 +315,9 @@ static int build(struct plm_core *core, struct plm_error *err)
 {
     int r = plm_fail_about(err, plm_core_open_device(core, err), "device");
     if (r == PLM_OK)
-        plm_device_set_patience(core->device, patience_ms(&core->opts) * 1000000);
+        plm_device_set_patience(core->rank.device, patience_ms(&core->opts) * 1000000);
     if (r == PLM_OK)
-        r = plm_opts_check(&core->opts, plm_device_caps(core->device)->unified,
+        r = plm_opts_check(&core->opts, plm_device_caps(core->rank.device)->unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)
         r = load_weights(core, err);
@@ -334,7 +335,7 @@ static int build(struct plm_core *core, struct plm_error *err)
         return fail_hung(core, err);
     if (r != PLM_OK)
         return r;
-    plm_device_set_patience(core->device, 0);
+    plm_device_set_patience(core->rank.device, 0);
     plm_core_phase(core, PLM_PHASE_SERVE);
     core->opts.model_path = core->opts.chat_template = core->opts.device = NULL;
     core->opts.certificate = NULL;
@@ -404,14 +405,14 @@ void plm_core_destroy(struct plm_core *core)
     struct plm_host *host = core->host;
     plm_prefix_destroy(core->prefix);
     plm_kv_pool_destroy(core->pool);
-    plm_arena_destroy(core->ballast);
-    plm_arena_destroy(core->workspace);
-    plm_arena_destroy(core->weights);
-    if (core->device != NULL) {
+    plm_arena_destroy(core->rank.ballast);
+    plm_arena_destroy(core->rank.workspace);
+    plm_arena_destroy(core->rank.weights);
+    if (core->rank.device != NULL) {
         plm_core_drop_results(core);
-        plm_device_close(core->device);
+        plm_device_close(core->rank.device);
     }
-    plm_ledger_destroy(core->ledger);
+    plm_ledger_destroy(core->rank.ledger);
     plm_free(host, core->tune);
     plm_sampler_destroy(core->sampler);
     plm_template_destroy(core->chat);
@@ -430,7 +431,7 @@ void plm_core_report_head(const struct plm_core *core, const struct plm_caps *ca
     *ret = (struct plm_report_head){
         .model = core->file_name,
         .build = plim_build_info(),
-        .device_id = core->device_id,
+        .device_id = core->rank.device_id,
         .device_name = caps->name,
         .device_uuid = caps->uuid,
         .isa = caps->isa,

@@ -11,14 +11,12 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
-#include "core/device.h"
 #include "core/engine/baseline.h"
 #include "core/engine/env.h"
+#include "core/engine/rank.h"
 #include "core/engine/watch.h"
 #include "core/kv/pool.h"
 #include "core/kv/prefix.h"
-#include "core/mem/arena.h"
-#include "core/mem/ledger.h"
 #include "core/model/chat.h"
 #include "core/model/model.h"
 #include "core/model/tokenizer.h"
@@ -37,10 +35,8 @@ struct plm_core {
     const struct plm_clock *clock;
     struct plm_log log;
     plim_engine_opts opts; // strings are valid while it is being created only
-    char device_id[32];
     enum plm_phase phase;
-    struct plm_device *device;
-    struct plm_ledger *ledger;
+    struct plm_rank rank;
     struct plm_gguf *gguf;
     struct plm_model *model;
     struct plm_tokenizer *tokenizer;
@@ -48,16 +44,11 @@ struct plm_core {
     char chat_fault[PLM_ERROR_MSG_BYTES]; // why, or ""
     struct plm_chat_form chat_form;       // what it reads
     struct plm_weight_sizes weight_sizes;
-    struct plm_arena *weights;
-    struct plm_arena *workspace;
-    struct plm_arena *ballast;
-    bool keeps_ballast; // also while it serves
-    bool stopped;       // by opts.progress: the start goes no further
-    const char *stage;  // of the start, as last reported to opts.progress; static text
-    bool serving;       // READY was reached
-    uint64_t resubmits; // lists that were submitted twice
-    uint64_t workspace_addr;
-    int64_t workspace_bytes;
+    bool keeps_ballast;     // also while it serves
+    bool stopped;           // by opts.progress: the start goes no further
+    const char *stage;      // of the start, as last reported to opts.progress; static text
+    bool serving;           // READY was reached
+    uint64_t resubmits;     // lists that were submitted twice
     struct plm_shape worst; // that it is for
     int64_t forward_ns;     // of the last forward that ran
     int64_t ended_ns;       // when it ended
@@ -75,9 +66,6 @@ struct plm_core {
     // Where the host does not see the workspace; else NULL.
     float *logits_row;              // [n_vocab]
     struct plm_argmax_record *best; // [opts.max_sequences], where forwards find them
-    // Where the model runs ahead: results of three steps, one after the other, that the host sees.
-    struct plm_slab results;
-    uint32_t results_next; // which of them the next step writes
     uint64_t logits_at; // device address of what is in logits_row; 0: nothing of the last forward
     int32_t *eog;       // tokens that end generation
     uint32_t n_eog;

@@ -169,7 +169,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     struct plm_kv_pool_stats pool;
     struct plm_ledger_stats ledger;
     plm_kv_pool_read(core->pool, &pool);
-    plm_ledger_read(core->ledger, &ledger);
+    plm_ledger_read(core->rank.ledger, &ledger);
     // More choices than sequences run after each other, so their number alone refuses nobody.
     uint32_t choices = opts.max_sequences > PLIM_N_MAX ? opts.max_sequences : PLIM_N_MAX;
     engine->admission.limits =

@@ -33,7 +33,7 @@ static int read_guard(struct plm_core *core, const struct plm_run *run, int64_t 
     if (run->results != NULL)
         memcpy(guard, guard_of_results(run), sizeof(guard));
     else
-        r = plm_device_copy_out(core->device, guard, run->out.guard, sizeof(guard));
+        r = plm_device_copy_out(core->rank.device, guard, run->out.guard, sizeof(guard));
     int64_t over = is_all(guard, GUARD_BYTE) ? 0 : PLM_COST_GUARD_BYTES;
     while (r == PLM_OK && over > 0 && guard[over - 1] == GUARD_BYTE)
         over--;
@@ -46,8 +46,8 @@ static int read_guard(struct plm_core *core, const struct plm_run *run, int64_t 
 
 void plm_core_drop_ballast(struct plm_core *core)
 {
-    plm_arena_destroy(core->ballast);
-    core->ballast = NULL;
+    plm_arena_destroy(core->rank.ballast);
+    core->rank.ballast = NULL;
 }
 
 // A step is idempotent: its writes are addressed by position. So where a submit of serving finds no
@@ -55,12 +55,12 @@ void plm_core_drop_ballast(struct plm_core *core)
 // finding, not a mishap.
 static int submit(struct plm_core *core, bool ahead, uint64_t *ret_value)
 {
-    int r = plm_device_submit(core->device, ret_value);
-    if (r != PLM_ERR_OUT_OF_DEVICE || ahead || !plm_device_sealed(core->device))
+    int r = plm_device_submit(core->rank.device, ret_value);
+    if (r != PLM_ERR_OUT_OF_DEVICE || ahead || !plm_device_sealed(core->rank.device))
         return r;
     core->resubmits++;
     plm_core_drop_ballast(core);
-    return plm_device_submit(core->device, ret_value);
+    return plm_device_submit(core->rank.device, ret_value);
 }
 
 // Three result buffers: the step being submitted, the step running, and the step whose tokens it
@@ -69,7 +69,7 @@ static int submit(struct plm_core *core, bool ahead, uint64_t *ret_value)
 
 void plm_core_drop_results(struct plm_core *core)
 {
-    plm_device_free(core->device, &core->results);
+    plm_device_free(core->rank.device, &core->rank.results);
 }
 
 int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst)
@@ -78,9 +78,9 @@ int plm_core_take_results(struct plm_core *core, const struct plm_shape *worst)
     if (!plm_model_runs_ahead(core->model))
         return PLM_OK;
     const uint64_t bytes = RESULTS * plm_model_results_bytes(core->model, worst);
-    const int r = plm_device_alloc(core->device, PLM_SLAB_PINNED, bytes, &core->results);
-    if (r == PLM_OK && core->results.host != NULL)
-        memset(core->results.host, 0, bytes);
+    const int r = plm_device_alloc(core->rank.device, PLM_SLAB_PINNED, bytes, &core->rank.results);
+    if (r == PLM_OK && core->rank.results.host != NULL)
+        memset(core->rank.results.host, 0, bytes);
     return r;
 }
 
@@ -90,19 +90,19 @@ static void choose_results(struct plm_core *core, const struct plm_forward *forw
 {
     const struct plm_shape *s = &forward->shape;
     // Records and guard are copied as one, with nothing between them.
-    if (core->results.host == NULL || s->logits_rows == 0 || forward->reserve > 0 ||
+    if (core->rank.results.host == NULL || s->logits_rows == 0 || forward->reserve > 0 ||
         (forward->flags & PLM_FORWARD_SKIP_HEAD) != 0)
         return;
-    const uint64_t at = core->results_next * (core->results.bytes / RESULTS);
-    core->results_next = (core->results_next + 1) % RESULTS;
-    run->results_addr = core->results.addr + at;
-    run->results = (const void *)((const char *)core->results.host + at);
+    const uint64_t at = core->rank.results_next * (core->rank.results.bytes / RESULTS);
+    core->rank.results_next = (core->rank.results_next + 1) % RESULTS;
+    run->results_addr = core->rank.results.addr + at;
+    run->results = (const void *)((const char *)core->rank.results.host + at);
     run->guard_at = plm_model_results_bytes(core->model, s) - PLM_COST_GUARD_BYTES;
     // Results that never arrive must be noticed: until they do, every row counts as wrong and the
     // guard is missing. The token is a valid one, since a chained step may read it before the host
     // looks. On a device that computes nothing, the records are those of a step without fault.
-    const bool computes = !plm_device_caps(core->device)->addresses_only;
-    struct plm_argmax_record *records = (void *)((char *)core->results.host + at);
+    const bool computes = !plm_device_caps(core->rank.device)->addresses_only;
+    struct plm_argmax_record *records = (void *)((char *)core->rank.results.host + at);
     memset(records, 0, run->guard_at);
     for (uint32_t i = 0; i < s->logits_rows; i++)
         records[i].n_wrong = computes;
@@ -122,13 +122,13 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
     with.guard = guard;
     with.results = run.results_addr;
     core->logits_at = 0;
-    int r = plm_model_forward(core->model, core->device, &with, &run.out);
+    int r = plm_model_forward(core->model, core->rank.device, &with, &run.out);
     if (r == PLM_OK && (forward->flags & PLM_FORWARD_CAPTURE) != 0)
-        r = plm_device_capture(core->device);
+        r = plm_device_capture(core->rank.device);
     if (r == PLM_OK)
         r = submit(core, forward->chained != 0, &run.value);
     if (r != PLM_OK)
-        plm_device_discard(core->device); // else the next forward would run the rest of this list
+        plm_device_discard(core->rank.device); // the next forward must not run what is left of it
     *ret = run;
     return r;
 }
@@ -137,7 +137,7 @@ int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret
 {
     // While serving, the watchdog sets the limit; before READY the device's patience does (core.c).
     const int64_t limit_ms = core->serving ? (int64_t)core->opts.watchdog_ms : 0;
-    int r = plm_device_wait(core->device, run->value, limit_ms > 0 ? limit_ms * 1000000 : -1);
+    int r = plm_device_wait(core->rank.device, run->value, limit_ms > 0 ? limit_ms * 1000000 : -1);
     const int64_t now = plm_now(core->clock);
     // A forward that was submitted while another ran began when the other one ended.
     core->forward_ns = now - plm_max_i64(run->start_ns, core->ended_ns);
@@ -164,7 +164,7 @@ const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
 {
     uint64_t bytes = 4ull * plm_model_facts(core->model)->n_vocab;
     uint64_t addr = logits + bytes * i;
-    const float *host = plm_arena_host(core->workspace, addr);
+    const float *host = plm_arena_host(core->rank.workspace, addr);
     if (host != NULL)
         return host;
     // A step of one sequence reads its row twice: to check that it is finite, and to sample.
@@ -172,7 +172,7 @@ const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
         return core->logits_row;
     core->logits_at = 0;
     if (core->logits_row == NULL ||
-        plm_device_copy_out(core->device, core->logits_row, addr, bytes) != PLM_OK)
+        plm_device_copy_out(core->rank.device, core->logits_row, addr, bytes) != PLM_OK)
         return NULL;
     core->logits_at = addr;
     return core->logits_row;
@@ -183,10 +183,10 @@ const struct plm_argmax_record *plm_core_best(struct plm_core *core, const struc
 {
     if (run->results != NULL)
         return run->results;
-    const struct plm_argmax_record *host = plm_arena_host(core->workspace, run->out.best);
+    const struct plm_argmax_record *host = plm_arena_host(core->rank.workspace, run->out.best);
     if (host != NULL)
         return host;
-    if (core->best == NULL || plm_device_copy_out(core->device, core->best, run->out.best,
+    if (core->best == NULL || plm_device_copy_out(core->rank.device, core->best, run->out.best,
                                                   rows * sizeof(*core->best)) != PLM_OK)
         return NULL;
     return core->best;
@@ -270,7 +270,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
         memset(d.tokens, 0, step->shape.rows * sizeof(*d.tokens));
     const struct plm_forward forward = {.shape = step->shape,
                                         .flags = flags,
-                                        .workspace = core->workspace_addr,
+                                        .workspace = core->rank.workspace_addr,
                                         .tokens = d.tokens,
                                         .pos = d.pos,
                                         .seq = d.seq,
@@ -280,7 +280,7 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
                                         .logits_rows = d.logits_rows,
                                         .sampling = samples ? d.sampling : NULL,
                                         .tuner = tuner,
-                                        .chained = chained ? core->results.addr : 0,
+                                        .chained = chained ? core->rank.results.addr : 0,
                                         .source_rows = d.tokens};
     int r = plm_core_forward(core, &forward, &run, NULL);
     *ret = run.out;

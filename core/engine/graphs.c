@@ -29,7 +29,7 @@ static int capture_one(struct plm_core *core, uint32_t rows, uint32_t ctx, struc
         .shape = {.rows = rows, .seqs = rows, .logits_rows = rows, .ctx = ctx}};
     struct plm_forward_out out;
     int r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE, NULL, &out, err);
-    if (r == PLM_OK && core->results.host != NULL)
+    if (r == PLM_OK && core->rank.results.host != NULL)
         r = plm_core_dummy_step(core, &step, PLM_FORWARD_CAPTURE | PLM_FORWARD_CHAINED, NULL, &out,
                                 err);
     return r;

@@ -16,7 +16,7 @@ int plm_inflight_init(struct plm_ahead *ahead, const struct plm_core *core, uint
         if (ahead->sampling == NULL)
             return PLM_ERR_NOMEM_HOST;
     }
-    if (core->results.host == NULL)
+    if (core->rank.results.host == NULL)
         return PLM_OK;
     ahead->source_rows =
         plm_calloc(host, PLM_HOST_SCHED, max_sequences, sizeof(*ahead->source_rows));

@@ -15,8 +15,8 @@
 void plm_core_phase(struct plm_core *core, enum plm_phase phase)
 {
     core->phase = phase;
-    plm_ledger_phase(core->ledger, phase);
-    plm_device_mark(core->device, phase, 0);
+    plm_ledger_phase(core->rank.ledger, phase);
+    plm_device_mark(core->rank.device, phase, 0);
 }
 
 int plm_core_open_device(struct plm_core *core, struct plm_error *err)
@@ -30,21 +30,22 @@ int plm_core_open_device(struct plm_core *core, struct plm_error *err)
         .max_dispatches = plm_model_max_dispatches(core->model) + EXTRA_DISPATCHES,
         .memory_limit_bytes = core->opts.memory_limit_bytes,
         .backend_opts = core->env.backend_opts};
-    core->ledger = plm_ledger_create(core->host);
-    if (core->ledger == NULL)
+    core->rank.ledger = plm_ledger_create(core->host);
+    if (core->rank.ledger == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the ledger");
     const struct plm_backend *backend = core->env.backend;
-    snprintf(core->device_id, sizeof(core->device_id), "%s",
+    snprintf(core->rank.device_id, sizeof(core->rank.device_id), "%s",
              backend != NULL ? backend->name : core->opts.device);
-    int r = backend != NULL ? plm_device_open_backend(backend, &opts, &core->device, err)
-                            : plm_device_open(core->opts.device, &opts, &core->device, err);
+    int r = backend != NULL ? plm_device_open_backend(backend, &opts, &core->rank.device, err)
+                            : plm_device_open(core->opts.device, &opts, &core->rank.device, err);
     if (r != PLM_OK)
         return r;
-    plm_model_specialize(core->model, plm_device_caps(core->device));
+    plm_model_specialize(core->model, plm_device_caps(core->rank.device));
     plm_core_phase(core, PLM_PHASE_LOAD);
     // Only a device without bytes does with a file that ends after its header.
-    return plm_device_caps(core->device)->addresses_only ? PLM_OK
-                                                         : plm_gguf_check_data(core->gguf, err);
+    return plm_device_caps(core->rank.device)->addresses_only
+               ? PLM_OK
+               : plm_gguf_check_data(core->gguf, err);
 }
 
 bool plm_core_progress(struct plm_core *core, const char *stage, uint64_t done, uint64_t total)
@@ -80,18 +81,18 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
 {
     const int64_t before = unexplained(core);
     const struct plm_load_progress report = {.report = report_load, .ctx = core};
-    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WEIGHTS, 0,
-                             &core->weights);
+    int r = plm_arena_create(core->host, core->rank.device, core->rank.ledger, PLM_MEM_WEIGHTS, 0,
+                             &core->rank.weights);
     if (r != PLM_OK)
         return plm_fail(err, r, "no memory for the weights: %s", plm_strstatus(r));
-    r = plm_model_load(core->model, core->device, core->weights, &report, err);
+    r = plm_model_load(core->model, core->rank.device, core->rank.weights, &report, err);
     if (r != PLM_OK)
         return r;
     struct plm_kernel_needs needs;
     plm_model_needs(core->model, &needs);
     if (!plm_core_progress(core, "kernels", 0, 1)) // a driver may compile for minutes
         return plm_core_stopped(err);
-    r = plm_device_warm_up(core->device, &needs, err);
+    r = plm_device_warm_up(core->rank.device, &needs, err);
     if (r != PLM_OK)
         return r;
     if (!plm_core_progress(core, "kernels", 1, 1))
@@ -103,15 +104,15 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
 
 int plm_core_reopen(struct plm_core *core, struct plm_error *err)
 {
-    plm_arena_destroy(core->ballast);
-    plm_arena_destroy(core->workspace);
-    plm_arena_destroy(core->weights);
+    plm_arena_destroy(core->rank.ballast);
+    plm_arena_destroy(core->rank.workspace);
+    plm_arena_destroy(core->rank.weights);
     plm_core_drop_results(core);
-    core->ballast = core->workspace = core->weights = NULL;
-    int r = plm_device_reopen(core->device, err);
+    core->rank.ballast = core->rank.workspace = core->rank.weights = NULL;
+    int r = plm_device_reopen(core->rank.device, err);
     if (r != PLM_OK)
         return r;
     plm_core_phase(core, PLM_PHASE_LOAD);
-    plm_tune_again(core->tune, core->device);
+    plm_tune_again(core->tune, core->rank.device);
     return plm_core_take_weights(core, err);
 }

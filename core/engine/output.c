@@ -76,7 +76,7 @@ static struct plm_sample_in sample_in(const struct plm_core *core, const struct 
 static bool is_drawn(const struct plm_core *core, const struct plm_sample_in *in)
 {
     return plm_sample_is_argmax(in) ||
-           (plm_model_samples(core->model) && !plm_device_caps(core->device)->addresses_only &&
+           (plm_model_samples(core->model) && !plm_device_caps(core->rank.device)->addresses_only &&
             plm_sample_is_plain(in));
 }
 

@@ -27,8 +27,8 @@ void plm_core_write_plan(const struct plm_core *core, bool json, struct plm_buf 
 {
     struct plm_ledger_stats ledger;
     struct plm_report_head head;
-    plm_ledger_read(core->ledger, &ledger);
-    plm_core_report_head(core, plm_device_caps(core->device), &ledger, &head);
+    plm_ledger_read(core->rank.ledger, &ledger);
+    plm_core_report_head(core, plm_device_caps(core->rank.device), &ledger, &head);
     if (json)
         plm_report_plan_json(buf, &head, &core->profile.plan, &core->profile);
     else
@@ -164,7 +164,7 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     plm_dry_caps(kind, device_bytes, &caps);
     plm_model_specialize(core->model, &caps);
     plm_dry_reading(&caps, device_bytes, &reading);
-    snprintf(core->device_id, sizeof(core->device_id), "%s", core->opts.device);
+    snprintf(core->rank.device_id, sizeof(core->rank.device_id), "%s", core->opts.device);
     int r = plm_opts_check(&core->opts, caps.unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)

@@ -22,7 +22,7 @@ void plm_pressure_init(struct plim_engine *engine)
     const struct plm_core *core = engine->core;
     struct plm_kv_pool_stats pool;
     const uint32_t wish = core->opts.neighbours;
-    const bool soft = plm_device_caps(core->device)->commit == PLM_COMMIT_SOFT;
+    const bool soft = plm_device_caps(core->rank.device)->commit == PLM_COMMIT_SOFT;
     plm_line_init(&engine->pressure.line, &core->profile.plan,
                   wish == PLIM_NEIGHBOURS_YIELD || (wish == PLIM_NEIGHBOURS_AUTO && soft),
                   core->opts.kv_min_bytes);
@@ -70,9 +70,9 @@ static int copy_blocks(struct plm_core *core, const struct plm_kv_move *moves, u
         const struct plm_copy_args copy = {.src = plm_kv_pool_addr(core->pool, moves[i].from),
                                            .dst = plm_kv_pool_addr(core->pool, moves[i].to),
                                            .n_words = pool.block_bytes / 4};
-        r = plm_launch_copy(core->device, &copy);
+        r = plm_launch_copy(core->rank.device, &copy);
     }
-    return plm_device_run(core->device, r);
+    return plm_device_run(core->rank.device, r);
 }
 
 // Moves what the highest slab holds into free blocks below, as far as there are any.
@@ -258,7 +258,7 @@ static void follow(struct plim_engine *engine, const struct plm_stress_reading *
 static bool may_move(const struct plim_engine *engine, bool asleep)
 {
     return !asleep && !engine->recover.down && !engine->recover.gone &&
-           plm_device_status(engine->core->device) == PLM_OK;
+           plm_device_status(engine->core->rank.device) == PLM_OK;
 }
 
 bool plm_pressure_due(struct plim_engine *engine, int64_t now_ns)

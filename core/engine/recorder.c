@@ -105,7 +105,7 @@ static const struct plm_record *end_of(const struct plm_recorder *recorder, uint
 
 static void write_device(const struct plim_engine *engine, struct plm_buf *buf)
 {
-    const struct plm_caps *caps = plm_device_caps(engine->core->device);
+    const struct plm_caps *caps = plm_device_caps(engine->core->rank.device);
     const struct plm_plan *plan = &engine->core->profile.plan;
     plm_buf_printf(buf, "device capacity %" PRId64 "B\ndevice granularity %" PRIu64 "B\n",
                    plan->in.T, caps->granularity_bytes);

@@ -183,8 +183,8 @@ void plm_recover_lost(struct plim_engine *engine, int status)
     struct plm_core *core = engine->core;
     struct plm_recover *r = &engine->recover;
     const int64_t now = plm_now(core->clock);
-    engine->ahead.current = NULL;  // what it ran is gone with it
-    plm_device_lose(core->device); // what hangs may still write: only a reopen ends it
+    engine->ahead.current = NULL;       // what it ran is gone with it
+    plm_device_lose(core->rank.device); // what hangs may still write: only a reopen ends it
     engine->counts.losses++;
     record_loss(engine, status);
     r->streak = r->streak > 0 && now - r->up_ns < AGAIN_NS ? r->streak + 1 : 1;
@@ -212,13 +212,13 @@ static void take_ballast(struct plim_engine *engine, int64_t now_ns)
     struct plm_core *core = engine->core;
     struct plm_recover *r = &engine->recover;
     struct plm_stress_ops ops;
-    if (!core->keeps_ballast || core->ballast != NULL || now_ns < r->ballast_ns)
+    if (!core->keeps_ballast || core->rank.ballast != NULL || now_ns < r->ballast_ns)
         return;
     plm_core_stress_ops(core, &ops);
     pthread_mutex_lock(&engine->monitor.device_lock);
-    plm_device_seal(core->device, false);
+    plm_device_seal(core->rank.device, false);
     ops.ballast(core, core->profile.plan.ballast); // or later
-    plm_device_seal(core->device, true);
+    plm_device_seal(core->rank.device, true);
     pthread_mutex_unlock(&engine->monitor.device_lock);
     r->ballast_ns = now_ns + BALLAST_NS;
 }
@@ -231,7 +231,7 @@ bool plm_recover_ready(struct plim_engine *engine, int64_t now_ns)
             plm_request_fail(engine, engine->requests, PLM_ERR_LOST, "the device was lost");
         return false;
     }
-    if (!r->down && plm_device_status(engine->core->device) != PLM_OK)
+    if (!r->down && plm_device_status(engine->core->rank.device) != PLM_OK)
         plm_recover_lost(engine, PLM_ERR_LOST);
     if (r->down)
         try_again(engine, now_ns);

@@ -46,7 +46,7 @@ void plm_step_publish(struct plim_engine *engine)
     struct plm_device_counters device;
     plm_sched_read(engine->sched, &sched);
     plm_kv_pool_read(engine->core->pool, &pool);
-    plm_device_counters(engine->core->device, &device);
+    plm_device_counters(engine->core->rank.device, &device);
     plim_metrics *m = &engine->counts;
     m->running = sched.running;
     m->preempted = sched.paused;
@@ -96,7 +96,7 @@ static void add_memory(const plim_engine *engine, plim_metrics *m)
     const struct plm_core *core = engine->core;
     struct plm_ledger_stats ledger;
     struct plm_host_stats host;
-    plm_ledger_read(core->ledger, &ledger);
+    plm_ledger_read(core->rank.ledger, &ledger);
     plm_host_read(core->host, &host);
     _Static_assert(PLM_MEM_CLASSES == 9, "plim_metrics has one field per class");
     m->weights_bytes = ledger.by_class[PLM_MEM_WEIGHTS].held_bytes;
@@ -131,7 +131,7 @@ void plm_report_metrics(const plim_engine *engine, plim_metrics *ret)
     m.largest_free_bytes = e->monitor.n_readings > 0 ? e->monitor.reading.F : 0;
     pthread_mutex_unlock(&e->lock);
     add_memory(engine, &m);
-    m.sealed = plm_device_sealed(engine->core->device);
+    m.sealed = plm_device_sealed(engine->core->rank.device);
     m.last_step_age_ns = step_age(engine);
     m.struct_size = sizeof(m);
     *ret = m;
@@ -167,7 +167,7 @@ int plim_engine_defaults(const plim_engine *engine, char *out, size_t cap, size_
         return PLIM_ERR_INVALID;
     const struct plm_core *core = engine->core;
     plm_buf_init(&buf, core->host, PLM_HOST_OTHER);
-    plm_core_report_head(core, plm_device_caps(core->device), NULL, &head);
+    plm_core_report_head(core, plm_device_caps(core->rank.device), NULL, &head);
     plm_report_defaults(&buf, &head, &core->profile.plan);
     return plm_buf_out(&buf, out, cap, need);
 }
@@ -251,9 +251,9 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
         {"slowdowns", (int64_t)m->slowdowns},
         {"slow", m->slow},
     };
-    struct plm_report_device device = {.id = core->device_id,
-                                       .name = plm_device_caps(core->device)->name,
-                                       .workers = plm_device_caps(core->device)->workers,
+    struct plm_report_device device = {.id = core->rank.device_id,
+                                       .name = plm_device_caps(core->rank.device)->name,
+                                       .workers = plm_device_caps(core->rank.device)->workers,
                                        .plan = &core->profile.plan,
                                        .limit_bytes = m->limit_bytes,
                                        .foreign_bytes = m->foreign_bytes,
@@ -261,7 +261,7 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
                                        .blocks_used = (uint32_t)m->blocks_used,
                                        .blocks_cached = (uint32_t)m->blocks_cached,
                                        .blocks_free = (uint32_t)m->blocks_free};
-    plm_ledger_read(core->ledger, &device.ledger);
+    plm_ledger_read(core->rank.ledger, &device.ledger);
     struct plm_report_memory memory = {.wall_ns = core->clock->wall_ns(core->clock->ctx),
                                        .ready = m->ready,
                                        .sealed = m->sealed,

@@ -43,7 +43,7 @@ static int64_t time_bound(uint32_t index)
 static bool find_slab(const struct plm_core *core, uint32_t i, uint64_t *ret_addr,
                       int64_t *ret_bytes)
 {
-    const struct plm_arena *arenas[] = {core->weights, core->ballast};
+    const struct plm_arena *arenas[] = {core->rank.weights, core->rank.ballast};
     struct plm_kv_pool_stats pool;
     uint32_t first, blocks;
     plm_kv_pool_read(core->pool, &pool);
@@ -71,9 +71,9 @@ static bool find_slab(const struct plm_core *core, uint32_t i, uint64_t *ret_add
 static int read_slab(struct plm_core *core, uint64_t addr, int64_t bytes, int64_t *ret_ns)
 {
     const struct plm_copy_args copy = {
-        .src = addr, .dst = core->workspace_addr, .n_words = (uint64_t)bytes / 4};
+        .src = addr, .dst = core->rank.workspace_addr, .n_words = (uint64_t)bytes / 4};
     const int64_t start = plm_now(core->clock);
-    const int r = plm_device_run(core->device, plm_launch_copy(core->device, &copy));
+    const int r = plm_device_run(core->rank.device, plm_launch_copy(core->rank.device, &copy));
     *ret_ns = plm_now(core->clock) - start;
     return r;
 }
@@ -88,7 +88,7 @@ int plm_core_slow_bytes(void *ctx, int64_t *ret_bytes)
     int r = PLM_OK;
     plm_kv_pool_read(core->pool, &pool);
     int64_t piece = (int64_t)(pool.slab_blocks * pool.block_bytes);
-    piece = plm_min_i64(plm_min_i64(piece, core->workspace_bytes), PIECE_MOST);
+    piece = plm_min_i64(plm_min_i64(piece, core->rank.workspace_bytes), PIECE_MOST);
     *ret_bytes = 0;
     if (piece < PIECE_LEAST)
         return PLM_OK;

@@ -68,7 +68,7 @@ static void fall_asleep(struct plim_engine *engine)
     const int known = plm_core_read(core, &before);
     plm_kv_pool_drop_cached(core->pool, UINT32_MAX);
     plm_pressure_resize(engine, 0);
-    plm_device_empty_cache(core->device, &released, &info);
+    plm_device_empty_cache(core->rank.device, &released, &info);
     if (known == PLM_OK)
         check_released(core, &before);
     engine->counts.last_sleep_s = plm_seconds(start, plm_now(core->clock));
@@ -110,7 +110,7 @@ static int take_pool(struct plim_engine *engine, uint32_t blocks, struct plm_kv_
     int r = plm_pressure_resize(engine, blocks);
     plm_kv_pool_read(core->pool, ret);
     if (r == PLM_ERR_OUT_OF_DEVICE && ret->total < engine->pressure.line.floor &&
-        core->ballast != NULL) {
+        core->rank.ballast != NULL) {
         struct plm_stress_ops ops;
         plm_core_stress_ops(core, &ops);
         ops.ballast(core, 0);
@@ -136,7 +136,7 @@ static int take_back(struct plim_engine *engine, struct plm_error *err)
             return no_room(engine, pool.total, err);
         r = plm_core_validate_pool(core, err);
         if (r == PLM_ERR_TIMEOUT) { // a hung device is treated as lost
-            plm_device_lose(core->device);
+            plm_device_lose(core->rank.device);
             r = PLM_ERR_LOST;
         }
         if (r != PLM_ERR_OUT_OF_DEVICE)

@@ -196,7 +196,7 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
     struct plm_forward forward = {.shape = batch->shape,
                                   .flags =
                                       batch->shape.logits_rows == 0 ? PLM_FORWARD_SKIP_HEAD : 0,
-                                  .workspace = core->workspace_addr,
+                                  .workspace = core->rank.workspace_addr,
                                   .reserve = (uint64_t)engine->gate.floor_bytes,
                                   .tokens = batch->tokens,
                                   .pos = batch->pos,
@@ -220,20 +220,20 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
     step->shape = batch->shape;
     step->seqs = batch->logits_seqs;
     step->attended = core->baseline.n > 0 ? attended(batch) : 0;
-    plm_device_step_begin(core->device);
+    plm_device_step_begin(core->rank.device);
     if (PLM_FAULT_SEED(ALLOC))
-        plm_device_alloc(core->device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
+        plm_device_alloc(core->rank.device, PLM_SLAB_DEVICE, 64, &(struct plm_slab){0});
     const int r = plm_core_submit(core, &forward, &step->run);
-    plm_device_step_end(core->device);
+    plm_device_step_end(core->rank.device);
     return r;
 }
 
 static int wait_step(struct plim_engine *engine, const struct plm_inflight *step)
 {
     int64_t used = 0;
-    plm_device_step_begin(engine->core->device);
+    plm_device_step_begin(engine->core->rank.device);
     const int r = plm_core_wait(engine->core, &step->run, &used);
-    plm_device_step_end(engine->core->device);
+    plm_device_step_end(engine->core->rank.device);
     if (r == PLM_OK) {
         plm_pressure_ran(engine, step->shape.rows, step->attended);
         audit(engine, &step->shape, used);
@@ -521,7 +521,7 @@ static bool must_drain(struct plim_engine *engine, int64_t now_ns)
 
 bool plm_step(struct plim_engine *engine, int64_t now_ns)
 {
-    plm_device_mark(engine->core->device, PLM_PHASE_SERVE, ++engine->n_marks);
+    plm_device_mark(engine->core->rank.device, PLM_PHASE_SERVE, ++engine->n_marks);
     plm_recorder_step(engine->recorder, engine->n_marks, now_ns);
     plm_admission_recheck(engine);
     if (has_inflight(engine) && must_drain(engine, now_ns))

@@ -75,7 +75,7 @@ static int empty_cache(void *ctx)
     struct plm_core *core = ctx;
     struct plm_mem_info info;
     uint64_t released;
-    return plm_device_empty_cache(core->device, &released, &info);
+    return plm_device_empty_cache(core->rank.device, &released, &info);
 }
 
 static int kv_format(void *ctx, uint32_t slab_blocks, uint32_t max_blocks)
@@ -122,17 +122,18 @@ static int verify_slab(struct plm_core *core, uint64_t addr, uint64_t bytes, uin
     const struct plm_fill_args fill = {.dst = addr, .n_words = bytes / 4, .seed = seed};
     // The counter lies at the start of the workspace, which is idle now.
     const struct plm_verify_args verify = {
-        .src = addr, .n_words = bytes / 4, .count = core->workspace_addr, .seed = seed};
-    int r = plm_device_copy_in(core->device, core->workspace_addr, &zero, sizeof(zero));
+        .src = addr, .n_words = bytes / 4, .count = core->rank.workspace_addr, .seed = seed};
+    int r = plm_device_copy_in(core->rank.device, core->rank.workspace_addr, &zero, sizeof(zero));
     if (r == PLM_OK)
-        r = plm_launch_fill(core->device, &fill);
+        r = plm_launch_fill(core->rank.device, &fill);
     if (r == PLM_OK)
-        r = plm_device_barrier(core->device);
+        r = plm_device_barrier(core->rank.device);
     if (r == PLM_OK)
-        r = plm_launch_verify(core->device, &verify);
-    r = plm_device_run(core->device, r);
+        r = plm_launch_verify(core->rank.device, &verify);
+    r = plm_device_run(core->rank.device, r);
     if (r == PLM_OK)
-        r = plm_device_copy_out(core->device, ret_wrong, core->workspace_addr, sizeof(*ret_wrong));
+        r = plm_device_copy_out(core->rank.device, ret_wrong, core->rank.workspace_addr,
+                                sizeof(*ret_wrong));
     return r;
 }
 
@@ -166,14 +167,14 @@ static int take_ballast(void *ctx, int64_t bytes)
     plm_core_drop_ballast(core);
     if (bytes <= 0)
         return PLM_OK;
-    int r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_BALLAST, 0,
-                             &core->ballast);
+    int r = plm_arena_create(core->host, core->rank.device, core->rank.ledger, PLM_MEM_BALLAST, 0,
+                             &core->rank.ballast);
     // Nothing lies in it, so it may be in as many pieces as the driver's largest slab asks for.
-    const struct plm_caps *caps = plm_device_caps(core->device);
+    const struct plm_caps *caps = plm_device_caps(core->rank.device);
     const uint64_t g = caps->granularity_bytes, whole = caps->max_slab_bytes / g * g;
     const int64_t most = (int64_t)(whole > 0 ? whole : caps->max_slab_bytes);
     for (; r == PLM_OK && bytes > 0; bytes -= most)
-        r = plm_arena_reserve(core->ballast, (uint64_t)plm_min_i64(bytes, most));
+        r = plm_arena_reserve(core->rank.ballast, (uint64_t)plm_min_i64(bytes, most));
     if (r != PLM_OK)
         plm_core_drop_ballast(core);
     return r;
@@ -182,7 +183,8 @@ static int take_ballast(void *ctx, int64_t bytes)
 // Logits are read in place where the host sees the workspace.
 static int host_logits(struct plm_core *core)
 {
-    if (core->logits_row != NULL || plm_arena_host(core->workspace, core->workspace_addr) != NULL)
+    if (core->logits_row != NULL ||
+        plm_arena_host(core->rank.workspace, core->rank.workspace_addr) != NULL)
         return PLM_OK;
     core->logits_row = plm_calloc(core->host, PLM_HOST_SCHED, plm_model_facts(core->model)->n_vocab,
                                   sizeof(float));
@@ -201,22 +203,22 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
     int r = core->stopped ? PLM_ERR_CANCELLED : PLM_OK;
     if (r != PLM_OK)
         return r;
-    if (core->workspace != NULL) {
-        plm_arena_destroy(core->workspace);
-        core->workspace = NULL;
+    if (core->rank.workspace != NULL) {
+        plm_arena_destroy(core->rank.workspace);
+        core->rank.workspace = NULL;
         r = empty_cache(core);
     }
     if (r == PLM_OK)
-        r = plm_arena_create(core->host, core->device, core->ledger, PLM_MEM_WORKSPACE, 0,
-                             &core->workspace);
+        r = plm_arena_create(core->host, core->rank.device, core->rank.ledger, PLM_MEM_WORKSPACE, 0,
+                             &core->rank.workspace);
     if (r == PLM_OK)
-        r = plm_arena_alloc(core->workspace, (uint64_t)bytes, PLM_COST_ALIGN,
-                            &core->workspace_addr);
+        r = plm_arena_alloc(core->rank.workspace, (uint64_t)bytes, PLM_COST_ALIGN,
+                            &core->rank.workspace_addr);
     if (r == PLM_OK)
         r = plm_core_take_results(core, &shape);
     if (r == PLM_OK)
         r = host_logits(core);
-    core->workspace_bytes = bytes;
+    core->rank.workspace_bytes = bytes;
     core->worst = shape;
     return r;
 }
@@ -225,7 +227,7 @@ static void phase_peaks(void *ctx, struct plm_stress_peaks *ret)
 {
     const struct plm_core *core = ctx;
     struct plm_ledger_stats ledger;
-    plm_ledger_read(core->ledger, &ledger);
+    plm_ledger_read(core->rank.ledger, &ledger);
     *ret = (struct plm_stress_peaks){.load = ledger.phase_peak_bytes[PLM_PHASE_LOAD],
                                      .tune = ledger.phase_peak_bytes[PLM_PHASE_TUNE],
                                      .capture = ledger.phase_peak_bytes[PLM_PHASE_CAPTURE]};
@@ -234,9 +236,9 @@ static void phase_peaks(void *ctx, struct plm_stress_peaks *ret)
 static void seal(void *ctx)
 {
     struct plm_core *core = ctx;
-    if (plm_core_may_lose_memory(plm_device_caps(core->device)))
+    if (plm_core_may_lose_memory(plm_device_caps(core->rank.device)))
         plm_core_take_baseline(core);
-    plm_device_seal(core->device, true);
+    plm_device_seal(core->rank.device, true);
 }
 
 static int reopen(void *ctx, struct plm_error *err)
@@ -260,8 +262,8 @@ static void report(void *ctx, const char *stage, uint64_t done, uint64_t total)
 static void profile_opts(const struct plm_core *core, struct plm_profile_opts *ret)
 {
     struct plm_device_counters c;
-    plm_device_counters(core->device, &c);
-    plm_core_profile_opts(core, plm_device_caps(core->device), c.allocs - c.frees, ret);
+    plm_device_counters(core->rank.device, &c);
+    plm_core_profile_opts(core, plm_device_caps(core->rank.device), c.allocs - c.frees, ret);
 }
 
 int plm_core_preflight(struct plm_core *core, uint64_t weight_bytes, struct plm_error *err)
@@ -271,7 +273,7 @@ int plm_core_preflight(struct plm_core *core, uint64_t weight_bytes, struct plm_
     int r = plm_core_read(core, &reading);
     if (r != PLM_OK)
         return plm_fail(err, r, "the device's memory could not be read: %s", plm_strstatus(r));
-    plm_core_choose(core, plm_device_caps(core->device), &reading);
+    plm_core_choose(core, plm_device_caps(core->rank.device), &reading);
     profile_opts(core, &opts);
     return plm_profile_preflight(&opts, &reading, (int64_t)weight_bytes, err);
 }
@@ -292,9 +294,9 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .reopen = reopen,
                                    .phase_peaks = phase_peaks,
                                    .progress = report};
-    if (plm_core_may_lose_memory(plm_device_caps(core->device)))
+    if (plm_core_may_lose_memory(plm_device_caps(core->rank.device)))
         ret->slow_bytes = plm_core_slow_bytes;
-    if (plm_device_caps(core->device)->graphs)
+    if (plm_device_caps(core->rank.device)->graphs)
         ret->capture = plm_core_capture;
 }
 
@@ -309,7 +311,7 @@ static int run_kind(struct plm_core *core, enum plm_stress_kind kind, struct plm
 
 int plm_core_validate(struct plm_core *core, struct plm_error *err)
 {
-    int r = plm_device_caps(core->device)->graphs ? plm_core_capture(core, err) : PLM_OK;
+    int r = plm_device_caps(core->rank.device)->graphs ? plm_core_capture(core, err) : PLM_OK;
     if (r == PLM_OK)
         r = kv_verify(core, err);
     if (r == PLM_OK)
@@ -351,7 +353,7 @@ int plm_core_profile(struct plm_core *core, struct plm_error *err)
     plm_core_stress_ops(core, &ops);
     // A neighbour that was there while the model was loaded may be gone.
     if (plm_core_read(core, &reading) == PLM_OK)
-        plm_core_choose(core, plm_device_caps(core->device), &reading);
+        plm_core_choose(core, plm_device_caps(core->rank.device), &reading);
     profile_opts(core, &opts);
     core->keeps_ballast = opts.keep_ballast;
     struct plm_profile certified;

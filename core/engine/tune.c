@@ -43,7 +43,7 @@ struct run {
 
 static void make_key(const struct plm_core *core, struct plm_tuning_key *ret)
 {
-    const struct plm_caps *caps = plm_device_caps(core->device);
+    const struct plm_caps *caps = plm_device_caps(core->rank.device);
     snprintf(ret->build, sizeof(ret->build), "%s %s", plim_version(), plim_build_info());
     snprintf(ret->device_uuid, sizeof(ret->device_uuid), "%s", caps->uuid);
     snprintf(ret->isa, sizeof(ret->isa), "%s", caps->isa);
@@ -53,9 +53,9 @@ static void make_key(const struct plm_core *core, struct plm_tuning_key *ret)
 
 static int launch(struct plm_core *core, enum plm_op op, const void *args)
 {
-    int r = op == PLM_OP_MATMUL ? plm_launch_matmul(core->device, args)
-                                : plm_launch_attention(core->device, args);
-    return r == PLM_OK ? plm_device_barrier(core->device) : r;
+    int r = op == PLM_OP_MATMUL ? plm_launch_matmul(core->rank.device, args)
+                                : plm_launch_attention(core->rank.device, args);
+    return r == PLM_OK ? plm_device_barrier(core->rank.device) : r;
 }
 
 static int time_once(struct plm_core *core, enum plm_op op, const void *args, int repeats,
@@ -65,7 +65,7 @@ static int time_once(struct plm_core *core, enum plm_op op, const void *args, in
     for (int i = 0; i < repeats && r == PLM_OK; i++)
         r = launch(core, op, args);
     const int64_t from = plm_now(core->clock);
-    r = plm_device_run(core->device, r);
+    r = plm_device_run(core->rank.device, r);
     *ret_ns = (plm_now(core->clock) - from) / repeats;
     return r;
 }
@@ -74,7 +74,7 @@ static int time_variant(struct plm_core *core, enum plm_op op, const void *args,
                         int64_t *ret_ns)
 {
     int64_t ns, best = INT64_MAX;
-    int r = plm_device_choose(core->device, op, args, index);
+    int r = plm_device_choose(core->rank.device, op, args, index);
     if (r == PLM_OK)
         r = time_once(core, op, args, 1, &ns); // loads weights and code into the caches
     const int repeats = r == PLM_OK && ns < SHORT_NS ? REPEATS : 1;
@@ -125,7 +125,7 @@ static uint32_t index_of(const struct plm_core *core, enum plm_op op, uint32_t n
                          const char *variant)
 {
     for (uint32_t i = 0; variant != NULL && i < n; i++) {
-        const char *name = plm_device_variant_name(core->device, op, i);
+        const char *name = plm_device_variant_name(core->rank.device, op, i);
         if (name != NULL && strcmp(name, variant) == 0)
             return i;
     }
@@ -136,8 +136,8 @@ static int choose(struct run *run, enum plm_op op, const void *args, const char 
                   uint32_t index)
 {
     struct plm_tune *tune = run->core->tune;
-    const char *variant = plm_device_variant_name(run->core->device, op, index);
-    int r = plm_device_choose(run->core->device, op, args, index);
+    const char *variant = plm_device_variant_name(run->core->rank.device, op, index);
+    int r = plm_device_choose(run->core->rank.device, op, args, index);
     if (r == PLM_ERR_LIMIT)
         return PLM_OK; // as many as the device keeps: this op stays as it is
     if (r != PLM_OK || variant == NULL || tune->found.n == PLM_TUNING_ENTRIES_MAX)
@@ -166,7 +166,7 @@ static int tune_op(struct run *run, enum plm_op op, const void *args, uint32_t n
             return PLM_OK;
         }
         // What the op reads was appended before it.
-        int r = plm_device_run(run->core->device, PLM_OK);
+        int r = plm_device_run(run->core->rank.device, PLM_OK);
         if (r == PLM_OK)
             r = time_all(run, op, args, n, &best, &complete);
         if (r != PLM_OK)
@@ -175,7 +175,7 @@ static int tune_op(struct run *run, enum plm_op op, const void *args, uint32_t n
         run->late = run->late || !complete;
     }
     if (!complete)
-        return plm_device_choose(run->core->device, op, args, 0);
+        return plm_device_choose(run->core->rank.device, op, args, 0);
     return choose(run, op, args, name, best);
 }
 
@@ -183,7 +183,7 @@ static int offer(void *ctx, enum plm_op op, const void *args)
 {
     struct run *run = ctx;
     char name[PLM_TUNING_NAME_BYTES];
-    const uint32_t n = plm_device_variants(run->core->device, op, args, name);
+    const uint32_t n = plm_device_variants(run->core->rank.device, op, args, name);
     snprintf(run->in_hand, sizeof(run->in_hand), "%s", name);
     int r = PLM_OK;
     if (n > 1 && plm_tuning_find(&run->core->tune->found, name) == NULL)
@@ -238,8 +238,8 @@ static void give_memory_back(struct plm_core *core, const struct plm_stress_ops 
     uint32_t blocks;
     int64_t failed;
     ops->kv_resize(core, 0, &blocks, &failed);
-    plm_arena_destroy(core->workspace);
-    core->workspace = NULL;
+    plm_arena_destroy(core->rank.workspace);
+    core->rank.workspace = NULL;
 }
 
 // What the caller kept of an earlier start, if it holds for this one.
@@ -299,7 +299,7 @@ static int tune(struct plm_core *core, struct plm_tuning *known, struct plm_erro
 
 int plm_core_tune(struct plm_core *core, struct plm_error *err)
 {
-    if (core->opts.autotune == 0 || !plm_device_caps(core->device)->tunes)
+    if (core->opts.autotune == 0 || !plm_device_caps(core->rank.device)->tunes)
         return PLM_OK;
     core->tune = plm_calloc(core->host, PLM_HOST_DEVICE, 1, sizeof(*core->tune));
     struct plm_tuning *known = plm_malloc(core->host, PLM_HOST_DEVICE, sizeof(*known));

@@ -14,17 +14,17 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret)
     struct plm_core *core = ctx;
     struct plm_mem_info info;
     struct plm_ledger_stats ledger;
-    int r = plm_device_query_free(core->device, &info);
+    int r = plm_device_query_free(core->rank.device, &info);
     if (r != PLM_OK)
         return r;
-    plm_ledger_read(core->ledger, &ledger);
+    plm_ledger_read(core->rank.ledger, &ledger);
     *ret = (struct plm_stress_reading){.T = (int64_t)info.total_bytes,
                                        .F = (int64_t)info.free_bytes,
                                        .O = ledger.held_bytes,
                                        .K = ledger.by_class[PLM_MEM_KV].held_bytes,
                                        .ballast = ledger.by_class[PLM_MEM_BALLAST].held_bytes,
                                        .process_use = PLM_PLAN_UNKNOWN};
-    if (plm_device_caps(core->device)->reports_process_use)
+    if (plm_device_caps(core->rank.device)->reports_process_use)
         ret->process_use = (int64_t)info.process_use_bytes;
     // Where others can push us out, free memory ends at 0 and tells no more how much they want; the
     // driver's advice does. It is below what we hold then, and free below 0.
@@ -51,11 +51,11 @@ static void sample(struct plm_core *core, int64_t *peak)
 {
     struct plm_mem_info info;
     struct plm_ledger_stats ledger;
-    if (plm_device_query_free(core->device, &info) != PLM_OK)
+    if (plm_device_query_free(core->rank.device, &info) != PLM_OK)
         return;
-    plm_ledger_read(core->ledger, &ledger);
+    plm_ledger_read(core->rank.ledger, &ledger);
     int64_t bytes = (int64_t)info.total_bytes - (int64_t)info.free_bytes; // ours and foreign
-    if (plm_device_caps(core->device)->reports_process_use)
+    if (plm_device_caps(core->rank.device)->reports_process_use)
         bytes = (int64_t)info.process_use_bytes;
     *peak = plm_max_i64(*peak, bytes - ledger.held_bytes);
 }

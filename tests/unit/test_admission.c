@@ -326,7 +326,7 @@ struct base {
 static struct base base_of(const plim_engine *engine)
 {
     struct plm_ledger_stats ledger;
-    plm_ledger_read(engine->core->ledger, &ledger);
+    plm_ledger_read(engine->core->rank.ledger, &ledger);
     const plim_metrics m = metrics(engine);
     return (struct base){m.host_used_bytes, ledger.held_bytes, ledger.live_bytes, m.blocks_used};
 }

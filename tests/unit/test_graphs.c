@@ -275,8 +275,8 @@ START_TEST(nothing_is_captured_after_the_seal)
 {
     init();
     plim_engine *engine = start_well();
-    struct plm_device *device = engine->core->device;
-    const struct plm_fill_args fill = {.dst = engine->core->workspace_addr, .n_words = 1};
+    struct plm_device *device = engine->core->rank.device;
+    const struct plm_fill_args fill = {.dst = engine->core->rank.workspace_addr, .n_words = 1};
     ck_assert_int_eq(plm_launch_fill(device, &fill), PLM_OK);
     ck_assert_int_eq(plm_device_capture(device), PLM_ERR_SEALED);
     plm_device_seal(device, false);
@@ -288,8 +288,8 @@ START_TEST(nothing_is_captured_after_the_seal)
     init();
     script.graph_bytes = 0;
     engine = start_well();
-    plm_device_seal(engine->core->device, false);
-    ck_assert_int_eq(plm_device_capture(engine->core->device), PLM_ERR_UNSUPPORTED);
+    plm_device_seal(engine->core->rank.device, false);
+    ck_assert_int_eq(plm_device_capture(engine->core->rank.device), PLM_ERR_UNSUPPORTED);
     plim_engine_free(engine);
 }
 END_TEST

@@ -180,7 +180,7 @@ static uint64_t rows_by_vocabulary(const struct rig *rig)
 static bool is_clean(const struct rig *rig, const plim_engine *engine)
 {
     struct plm_ledger_stats ledger;
-    plm_ledger_read(engine->core->ledger, &ledger);
+    plm_ledger_read(engine->core->rank.ledger, &ledger);
     const int64_t beside =
         ledger.phase_peak_bytes[PLM_PHASE_TUNE] - ledger.by_class[PLM_MEM_WEIGHTS].held_bytes;
     return seen.head_rows_max <= rig->opts.max_sequences &&
@@ -218,13 +218,13 @@ START_TEST(the_watch_sees_a_head_over_all_rows)
     plim_engine *engine = start(&rig);
     core = engine->core;
     ck_assert(is_clean(&rig, engine));
-    const struct plm_tuner tuner = {core->device, launch_it};
+    const struct plm_tuner tuner = {core->rank.device, launch_it};
     const uint32_t rows = rig.opts.batch_max_tokens;
     const struct plm_plan_caps caps = {
         .batch_max_tokens = rows, .max_sequences = rows, .max_context = 1024};
     const struct plm_stress_step step = {
         .shape = {.rows = rows, .seqs = 1, .logits_rows = rows, .ctx = 1024}};
-    plm_device_seal(core->device, false);
+    plm_device_seal(core->rank.device, false);
     plm_core_phase(core, PLM_PHASE_TUNE);
     plm_core_stress_ops(core, &ops);
     ck_assert_int_eq(ops.set_caps(core, &caps), PLM_OK);
@@ -268,7 +268,7 @@ START_TEST(tuning_and_the_head_are_two_flags)
     rig.opts.autotune = 0;
     plim_engine *engine = start(&rig);
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
-        struct offers offers = {.device = engine->core->device};
+        struct offers offers = {.device = engine->core->rank.device};
         const struct plm_tuner tuner = {&offers, count_offer};
         const struct plm_stress_step step = {
             .shape = {.rows = 8, .seqs = 1, .logits_rows = 1, .ctx = 64}};
@@ -384,7 +384,7 @@ START_TEST(choices_outlive_a_reopened_device)
         ck_assert_int_eq(plm_core_dummy_step(core, &step, PLM_FORWARD_SKIP_HEAD, NULL, &out, NULL),
                          PLM_OK);
         took[i] = plm_now(core->clock) - from;
-        plm_device_seal(core->device, false);
+        plm_device_seal(core->rank.device, false);
         ck_assert_int_eq(ops.kv_resize(core, 0, &blocks, &failed), PLM_OK);
         ck_assert_int_eq(plm_core_reopen(core, NULL), PLM_OK);
         ck_assert_int_eq(ops.set_caps(core, &core->profile.plan.in.caps), PLM_OK);

@@ -100,7 +100,7 @@ static void check_plan(struct run *run)
 {
     const struct plm_plan *plan = &run->plan;
     struct plm_ledger_stats ledger;
-    plm_ledger_read(run->engine->core->ledger, &ledger);
+    plm_ledger_read(run->engine->core->rank.ledger, &ledger);
     const int64_t held = ledger.held_bytes - ledger.by_class[PLM_MEM_BALLAST].held_bytes;
     if (plan->line + plan->margin + plan->host > plan->room)
         fault(run, FAULT_MARGIN,
@@ -121,7 +121,7 @@ static void check_peaks(struct run *run)
 {
     struct plm_ledger_stats ledger;
     const struct observer *o = &run->observer;
-    plm_ledger_read(run->engine->core->ledger, &ledger);
+    plm_ledger_read(run->engine->core->rank.ledger, &ledger);
     if (ledger.held_bytes != o->held_bytes)
         fault(run, FAULT_BALANCE, "the ledger holds %" PRId64 " bytes, the device gave %" PRId64,
               ledger.held_bytes, o->held_bytes);
@@ -164,7 +164,7 @@ void check_begin(struct run *run)
                               .losses = run->observer.losses,
                               .refused = run->observer.refused};
     plm_host_read(run->host, &c->host_ready);
-    plm_ledger_read(run->engine->core->ledger, &c->ledger_ready);
+    plm_ledger_read(run->engine->core->rank.ledger, &c->ledger_ready);
     check_capacity(run);
     check_plan(run);
     check_peaks(run);
@@ -615,7 +615,7 @@ void check_end(struct run *run)
     struct plm_ledger_stats ledger;
     plm_host_read(run->host, &host);
     plm_kv_pool_read(run->engine->core->pool, &pool);
-    plm_ledger_read(run->engine->core->ledger, &ledger);
+    plm_ledger_read(run->engine->core->rank.ledger, &ledger);
     for (uint32_t i = 0; i < run->world->n_requests; i++) {
         const struct played *p = &run->requests[i];
         if (p->came && p->status == PLIM_OK && !p->done)
