@@ -91,7 +91,7 @@ struct plm_caps {
     bool addresses_only;        // has no bytes behind its addresses: weights are not read for it
     uint64_t granularity_bytes; // g of the plan; the CPU says 16 MiB
     uint64_t context_bytes;     // driver's cost of an open device, where process use is unknown
-    uint64_t withheld_bytes;    // reported free, never given
+    uint64_t unavailable_bytes; // reported free, never given
     uint64_t max_slab_bytes;
     uint32_t max_slabs;
     uint32_t align_bytes;

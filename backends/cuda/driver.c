@@ -373,7 +373,7 @@ const struct plm_gpu_driver plm_cuda_driver = {
     // Measured: H100, driver 580.159.04. Stated, not read at open: a reading would move with the
     // neighbours, and proven plans hold for it.
     .context_bytes = UINT64_C(526) << 20,
-    .withheld_bytes = UINT64_C(4) << 20, // 2.2 MiB in granules
+    .unavailable_bytes = UINT64_C(4) << 20, // 2.2 MiB in granules
     .load = plm_cuda_load,
     .unload = plm_cuda_unload,
     .last_error = last_error,

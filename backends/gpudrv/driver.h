@@ -76,8 +76,8 @@ struct plm_gpu_driver {
     enum plm_confidence confidence; // in them, where nobody can take memory that we hold
     const struct plm_gpu_image *images;
     const size_t *n_images;
-    uint64_t context_bytes;  // what an open device costs
-    uint64_t withheld_bytes; // reported free, never given
+    uint64_t context_bytes;     // what an open device costs
+    uint64_t unavailable_bytes; // reported free, never given
 
     // Opens the driver and starts it. NOT_FOUND: there is none; UNSUPPORTED: it is too old or lacks
     // something. The error names what was tried and what is needed.

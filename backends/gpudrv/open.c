@@ -28,7 +28,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->async = true;
     caps->granularity_bytes = card->unified ? PLM_HOSTMEM_STEP : GRANULARITY;
     caps->context_bytes = dev->driver->context_bytes;
-    caps->withheld_bytes = card->unified ? 0 : dev->driver->withheld_bytes;
+    caps->unavailable_bytes = card->unified ? 0 : dev->driver->unavailable_bytes;
     caps->max_slab_bytes = card->total_bytes / caps->granularity_bytes * caps->granularity_bytes;
     caps->max_slabs = MAX_SLABS;
     caps->align_bytes = ALIGN;

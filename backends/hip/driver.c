@@ -266,7 +266,7 @@ const struct plm_gpu_driver plm_hip_driver = {
     .n_images = &plm_hip_n_images,
     // Not measured: CUDA's figures.
     .context_bytes = UINT64_C(526) << 20,
-    .withheld_bytes = UINT64_C(4) << 20,
+    .unavailable_bytes = UINT64_C(4) << 20,
     .load = plm_hip_load,
     .unload = plm_hip_unload,
     .last_error = last_error,

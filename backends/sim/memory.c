@@ -20,7 +20,7 @@ struct sim_slab {
 
 static bool can_ever_fit(const struct plm_backend_device *dev, uint64_t taken)
 {
-    uint64_t gone = plm_sim_add(dev->driver_bytes, dev->script.withheld_bytes);
+    uint64_t gone = plm_sim_add(dev->driver_bytes, dev->script.unavailable_bytes);
     for (uint32_t i = 0; i < dev->n_heaps; i++) {
         if (taken <= plm_sim_sub(dev->heap_bytes[i], gone))
             return true;
@@ -46,7 +46,8 @@ static bool within_cgroups(const struct plm_backend_device *dev, uint64_t taken)
 static int place(const struct plm_backend_device *dev, uint64_t taken, uint32_t *ret_heap)
 {
     uint64_t rooms[PLM_SIM_HEAPS_MAX];
-    plm_sim_heap_rooms(dev, plm_sim_add(plm_sim_outside(dev), dev->script.withheld_bytes), rooms);
+    plm_sim_heap_rooms(dev, plm_sim_add(plm_sim_outside(dev), dev->script.unavailable_bytes),
+                       rooms);
     if (within_cgroups(dev, taken) && taken <= plm_sim_host_room(dev)) {
         for (uint32_t i = 0; i < dev->n_heaps; i++) {
             if (taken <= rooms[i]) {

@@ -65,7 +65,7 @@ static void fill_caps(struct plm_backend_device *dev)
         script->granularity_bytes > 0 ? script->granularity_bytes : DEFAULT_GRANULARITY;
     caps->context_bytes =
         script->shown_context_bytes > 0 ? script->shown_context_bytes : script->context_bytes;
-    caps->withheld_bytes = script->withheld_bytes;
+    caps->unavailable_bytes = script->unavailable_bytes;
     caps->max_slab_bytes = script->max_slab_bytes > 0 ? script->max_slab_bytes : largest_heap(dev);
     caps->max_slabs = script->max_slabs > 0 ? script->max_slabs : DEFAULT_MAX_SLABS;
 }

@@ -140,7 +140,7 @@ struct plm_sim_opts {
     uint64_t context_bytes;                     // taken at open, given back at close
     uint64_t kernel_bytes;        // taken when an op is first launched, or for all ops by warm_up
     uint64_t graph_bytes;         // taken by each graph; 0: lists are not captured
-    uint64_t withheld_bytes;      // reported free but never given
+    uint64_t unavailable_bytes;   // reported free but never given
     uint64_t shown_context_bytes; // what caps say of the context; 0: the truth
     enum plm_commit commit;
     bool unified;

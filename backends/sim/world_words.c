@@ -20,7 +20,7 @@ const struct plm_world_field plm_world_device_fields[] = {
     DEVICE("shown_context", SIZE, shown_context_bytes),
     DEVICE("kernel", SIZE, kernel_bytes),
     DEVICE("graph", SIZE, graph_bytes),
-    DEVICE("withheld", SIZE, withheld_bytes),
+    DEVICE("withheld", SIZE, unavailable_bytes),
     DEVICE("commit", COMMIT, commit),
     DEVICE("unified", BOOL, unified),
     DEVICE("host", SIZE, host_bytes),

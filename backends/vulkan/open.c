@@ -23,7 +23,7 @@
 // Use of the card moves in steps of it (measured: NVIDIA H100, driver 580, Vulkan 1.4.312).
 #define GRANULARITY (2 * MIB)
 // The last 72 MiB of the budget were not given on the same card, 80 with a slab's rest.
-#define WITHHELD (80 * MIB)
+#define UNAVAILABLE (80 * MIB)
 // An instance and a device took 29 MiB of the same card, in granules 30.
 #define CONTEXT (30 * MIB)
 // Allocations that are not slabs: two rings, and what a driver needs for itself.
@@ -162,7 +162,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->reports_process_use = p->memory_budget || p->type == VK_PHYSICAL_DEVICE_TYPE_CPU;
     caps->granularity_bytes = p->unified ? PLM_HOSTMEM_STEP : GRANULARITY;
     caps->context_bytes = caps->reports_process_use ? 0 : CONTEXT;
-    caps->withheld_bytes = p->unified ? 0 : WITHHELD;
+    caps->unavailable_bytes = p->unified ? 0 : UNAVAILABLE;
     uint64_t most = p->heap_bytes;
     most = p->max_allocation_bytes < most ? p->max_allocation_bytes : most;
     most = p->max_buffer_bytes < most ? p->max_buffer_bytes : most;

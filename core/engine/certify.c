@@ -33,7 +33,7 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_number(key, "unified", caps->unified);
     plm_cert_key_number(key, "granularity", (int64_t)caps->granularity_bytes);
     plm_cert_key_number(key, "context_bytes", (int64_t)caps->context_bytes);
-    plm_cert_key_number(key, "withheld", (int64_t)caps->withheld_bytes);
+    plm_cert_key_number(key, "withheld", (int64_t)caps->unavailable_bytes);
     plm_cert_key_number(key, "max_slab_bytes", (int64_t)caps->max_slab_bytes);
     plm_cert_key_number(key, "max_slabs", caps->max_slabs);
     plm_cert_key_number(key, "ctx_size", o->ctx_size);

@@ -28,7 +28,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
                .context_bytes = (int64_t)caps->context_bytes,
                .driver_calls = core->driver_calls,
                .operator_limit = (int64_t)o->memory_limit_bytes,
-               .withheld = (int64_t)caps->withheld_bytes,
+               .withheld = (int64_t)caps->unavailable_bytes,
                .unified = caps->unified,
                .host_limit = (int64_t)o->host_limit_bytes,
                .host_caller = (int64_t)o->host_caller_bytes,

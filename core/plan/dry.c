@@ -19,7 +19,7 @@
 #define CUDA_CAPS                                                                                  \
     {                                                                                              \
         .commit = PLM_COMMIT_HARD, .granularity_bytes = 2 * MIB, .context_bytes = 526 * MIB,       \
-        .withheld_bytes = 4 * MIB, .max_slabs = MANY_SLABS, .align_bytes = 256, .async = true,     \
+        .unavailable_bytes = 4 * MIB, .max_slabs = MANY_SLABS, .align_bytes = 256, .async = true,  \
         .prefers = PLM_CUDA_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS                                 \
     }
 
@@ -56,7 +56,7 @@ static const struct plm_dry_kind kinds[] = {
               .reports_process_use = true,
               .granularity_bytes = 2 * MIB,
               .context_bytes = 30 * MIB,
-              .withheld_bytes = 80 * MIB,
+              .unavailable_bytes = 80 * MIB,
               .max_slab_bytes = UINT64_C(4292870144),
               .max_slabs = 4096,
               .align_bytes = 256,

@@ -33,7 +33,7 @@ START_TEST(a_kind_is_as_its_backend_opens_it)
     ck_assert_int_eq(said.reports_process_use, is->reports_process_use);
     ck_assert_uint_eq(said.granularity_bytes, is->granularity_bytes);
     ck_assert_uint_eq(said.context_bytes, is->context_bytes);
-    ck_assert_uint_eq(said.withheld_bytes, is->withheld_bytes);
+    ck_assert_uint_eq(said.unavailable_bytes, is->unavailable_bytes);
     ck_assert_uint_eq(said.max_slab_bytes, is->max_slab_bytes);
     ck_assert_uint_eq(said.max_slabs, is->max_slabs);
     ck_assert_uint_eq(said.align_bytes, is->align_bytes);

@@ -130,7 +130,7 @@ START_TEST(capabilities_follow_from_the_card)
     ck_assert_int_eq(caps->commit, PLM_COMMIT_HARD);
     ck_assert(!caps->unified && !caps->reports_process_use && caps->graphs && caps->async);
     ck_assert_uint_eq(caps->granularity_bytes, 2 * MIB);
-    ck_assert_uint_eq(caps->withheld_bytes, 3 * MIB);
+    ck_assert_uint_eq(caps->unavailable_bytes, 3 * MIB);
     ck_assert_uint_eq(caps->max_slab_bytes, 1024 * MIB);
     ck_assert_uint_eq(caps->max_submit_ms, 0);
     ck_assert_uint_eq(caps->few_rows, 64);

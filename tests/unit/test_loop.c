@@ -192,7 +192,7 @@ static int start_as(struct rig *rig, struct plm_sim_opts *sim, struct plm_plan_i
     const struct plm_log silent = {0};
     in.g = (int64_t)caps->granularity_bytes;
     in.context_bytes = (int64_t)caps->context_bytes;
-    in.withheld = (int64_t)caps->withheld_bytes;
+    in.withheld = (int64_t)caps->unavailable_bytes;
     in.unified = caps->unified;
     in.block_bytes = BLOCK;
     in.max_slab_bytes = (int64_t)caps->max_slab_bytes;
@@ -232,7 +232,7 @@ static struct plm_sim_opts card(void)
 // Free memory as it really is.
 static int64_t left(const struct rig *rig, const struct plm_sim_opts *sim)
 {
-    return (int64_t)(sim->capacity_bytes - sim->withheld_bytes - rig->world.taken_bytes -
+    return (int64_t)(sim->capacity_bytes - sim->unavailable_bytes - rig->world.taken_bytes -
                      rig->world.driver_bytes - rig->world.foreign_bytes);
 }
 
@@ -263,7 +263,7 @@ START_TEST(the_plan_is_what_the_device_gave)
         struct plm_error err;
         struct plm_sim_opts sim = card();
         if (variant == 1)
-            sim.withheld_bytes = 80 * MIB;
+            sim.unavailable_bytes = 80 * MIB;
         if (variant == 2)
             sim.hides_process_use = true;
         if (variant == 3)

@@ -72,7 +72,7 @@ static void rig_init(struct rig *rig, const struct plm_dry_kind *kind, uint64_t 
                                         .max_slab_bytes = caps.max_slab_bytes,
                                         .max_slabs = caps.max_slabs,
                                         .context_bytes = caps.context_bytes,
-                                        .withheld_bytes = caps.withheld_bytes,
+                                        .unavailable_bytes = caps.unavailable_bytes,
                                         .commit = caps.commit,
                                         .unified = caps.unified,
                                         .hides_process_use = !caps.reports_process_use,

@@ -59,7 +59,7 @@ static int alloc(uint64_t bytes, struct plm_slab *slab)
 START_TEST(capacity_is_kept_in_granules)
 {
     open_sim((struct plm_sim_opts){
-        .capacity_bytes = 64 * MIB, .context_bytes = 6 * MIB, .withheld_bytes = 2 * MIB});
+        .capacity_bytes = 64 * MIB, .context_bytes = 6 * MIB, .unavailable_bytes = 2 * MIB});
     struct plm_slab a;
     struct plm_slab b;
     struct plm_slab c;

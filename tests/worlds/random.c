@@ -80,8 +80,8 @@ static void draw_device(struct dice *d, const struct plm_world_model *m, struct 
     o->granularity_bytes = PICK(d, 64 * KIB, 256 * KIB, MIB, 2 * MIB);
     o->context_bytes = between(d, 0, 8) * MIB;
     o->kernel_bytes = chance(d, 40) ? between(d, 1, 8) * 64 * KIB : 0;
-    o->withheld_bytes = chance(d, 20) ? between(d, 1, 4) * MIB : 0;
-    o->capacity_bytes = least_bytes(m) + o->context_bytes + o->withheld_bytes +
+    o->unavailable_bytes = chance(d, 20) ? between(d, 1, 4) * MIB : 0;
+    o->capacity_bytes = least_bytes(m) + o->context_bytes + o->unavailable_bytes +
                         32 * o->kernel_bytes + between(d, 0, 63) * 128 * KIB;
     if (!chance(d, 4))
         o->capacity_bytes += between(d, 4, chance(d, 60) ? 14 : 80) * MIB;

@@ -301,8 +301,8 @@ const struct plm_backend *scripted_begin(const struct plm_sim_opts *device,
     s.observer = observer;
     s.device = *device;
     const uint64_t withheld = s.vulkan ? WITHHELD : WITHHELD_GPU;
-    if (s.device.withheld_bytes < withheld)
-        s.device.withheld_bytes = withheld;
+    if (s.device.unavailable_bytes < withheld)
+        s.device.unavailable_bytes = withheld;
     s.opts = (struct plm_device_opts){.host = s.host, .clock = clock, .backend_opts = &s.device};
     s.script = (struct null_script){.heap_bytes = device->capacity_bytes,
                                     .open = on_open,
