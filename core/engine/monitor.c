@@ -10,28 +10,28 @@
 #include "core/engine/recorder.h"
 #include "core/engine/watch.h"
 
-// A change of foreign memory that is worth an event: a sixteenth of the margin, and what the device
-// can show at all. Smaller ones are the noise of any desktop.
+// A change of what others hold that is worth an event: a sixteenth of the margin, and what the
+// device can show at all. Smaller ones are the noise of any desktop.
 static int64_t event_bytes(const struct plm_plan *plan)
 {
     return plm_max_i64(plan->in.g, plan->margin / 16);
 }
 
 // Under the lock.
-static void note(struct plm_monitor *m, int64_t foreign)
+static void note(struct plm_monitor *m, int64_t held)
 {
     const struct plm_clock *clock = m->core->clock;
-    const int64_t change = foreign - m->noted_bytes;
-    m->foreign_bytes = foreign;
+    const int64_t change = held - m->noted_bytes;
+    m->others_bytes = held;
     if (change < event_bytes(&m->core->profile.plan) &&
         -change < event_bytes(&m->core->profile.plan))
         return;
-    m->noted_bytes = foreign;
-    const int64_t others = foreign - m->core->profile.plan.own_drv; // it is in foreign, too
+    m->noted_bytes = held;
+    const int64_t others = held - m->core->profile.plan.own_drv; // the driver overhead is in it
     plm_recorder_put(m->recorder, &(struct plm_record){.kind = PLM_RECORD_OTHERS,
                                                        .value = others > 0 ? others : 0});
     m->events[m->n_events++ % PLM_NEIGHBOURS] = (struct plm_report_neighbour){
-        .wall_ns = clock->wall_ns(clock->ctx), .foreign_bytes = foreign, .change_bytes = change};
+        .wall_ns = clock->wall_ns(clock->ctx), .foreign_bytes = held, .change_bytes = change};
 }
 
 static void read_once(struct plm_monitor *m)
@@ -84,7 +84,7 @@ int plm_monitor_start(struct plm_monitor *m, struct plm_core *core, struct plm_r
 {
     m->core = core;
     m->recorder = recorder;
-    m->foreign_bytes = m->noted_bytes = core->profile.plan.foreign;
+    m->others_bytes = m->noted_bytes = core->profile.plan.foreign;
     m->polled_ns = plm_now(core->clock);
     // A clock that is not the system's belongs to a simulation, which a thread would make random.
     if (core->opts.monitor_ms == 0 || !threaded || core->clock != plm_clock_system())

@@ -37,8 +37,8 @@ struct plm_monitor {
     uint64_t n_readings;               // taken so far; 0: `reading` is not set
     struct plm_stress_reading reading; // the last one
     bool fresh;                        // it was not taken yet
-    int64_t foreign_bytes;             // of it
-    int64_t noted_bytes;               // foreign bytes of the last event
+    int64_t others_bytes;              // what others hold by it, with the driver overhead
+    int64_t noted_bytes;               // others_bytes at the last event
     struct plm_report_neighbour events[PLM_NEIGHBOURS];
     uint64_t n_events;
 };

@@ -10,7 +10,7 @@
 #include "core/engine/env.h"
 #include "core/plimsoll.h"
 
-// Copies foreign options over the defaults; INVALID names the field.
+// Copies a caller's options over the defaults; INVALID names the field.
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
 // Checks limits against each other that only model and device tell, before the load: INVALID names
 // both with their values. block_bytes: of one KV block.

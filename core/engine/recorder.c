@@ -119,7 +119,7 @@ static void write_device(const struct plim_engine *engine, struct plm_buf *buf)
                        plan->own_drv);
     if (engine->recorder->typical_ns > 0)
         plm_buf_printf(buf, "device submit_time %" PRId64 "ns\n", engine->recorder->typical_ns);
-    // The driver's own part of what is foreign is the context above.
+    // The driver overhead in what others hold is the context above.
     const int64_t others = plan->foreign - plan->own_drv;
     if (others > 0)
         plm_buf_printf(buf, "at query 1 foreign %" PRId64 "B\n", others);

@@ -127,7 +127,7 @@ void plm_report_metrics(const plim_engine *engine, plim_metrics *ret)
     m.rejected_context = e->admission.rejected_context;
     m.draining = e->draining;
     m.asleep = e->sleep.state == PLM_ASLEEP;
-    m.foreign_bytes = e->monitor.foreign_bytes;
+    m.foreign_bytes = e->monitor.others_bytes;
     m.largest_free_bytes = e->monitor.n_readings > 0 ? e->monitor.reading.F : 0;
     pthread_mutex_unlock(&e->lock);
     add_memory(engine, &m);

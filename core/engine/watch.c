@@ -54,7 +54,7 @@ static void sample(struct plm_core *core, int64_t *peak)
     if (plm_device_query_free(core->rank.device, &info) != PLM_OK)
         return;
     plm_ledger_read(core->rank.ledger, &ledger);
-    int64_t bytes = (int64_t)info.total_bytes - (int64_t)info.free_bytes; // ours and foreign
+    int64_t bytes = (int64_t)info.total_bytes - (int64_t)info.free_bytes; // ours and others'
     if (plm_device_caps(core->rank.device)->reports_process_use)
         bytes = (int64_t)info.process_use_bytes;
     *peak = plm_max_i64(*peak, bytes - ledger.held_bytes);
