@@ -120,7 +120,7 @@ struct plm_backend_device {
 
 // ---- device.c ----
 
-// Maps a result to a status; a loss becomes sticky and is said in the log.
+// Maps a result to a status; a loss becomes sticky and is logged.
 int plm_gpu_status(struct plm_backend_device *dev, enum plm_gpu_result result);
 // The context, current on this thread until leave. LOST where it is not to be had.
 int plm_gpu_enter(struct plm_backend_device *dev, uint64_t *ret_before);

@@ -63,7 +63,7 @@ int plm_vk_timeline_wait(struct plm_backend_device *dev, VkSemaphore timeline, u
                          int64_t timeout_ns);
 // The same with the longest time that anything takes: a device that does not end it is lost.
 int plm_vk_finish(struct plm_backend_device *dev, VkSemaphore timeline, uint64_t value);
-// Waits so for all that was submitted.
+// Waits the same way for all that was submitted.
 void plm_vk_settle(struct plm_backend_device *dev);
 // A pool and n primary buffers of it. What a failure leaves goes with the pool.
 int plm_vk_commands_create(struct plm_backend_device *dev, uint32_t n, VkCommandPool *ret_pool,

@@ -69,7 +69,7 @@ struct plm_vk_physical {
     bool unified;                                    // integrated or CPU: its memory is the host's
     uint32_t needs_met;                              // mask of PLM_VK_NEEDS_x of shaders.h
     bool memory_budget, overallocation, host_import; // extensions
-    uint64_t import_align; // of host memory that is given to the device; 0: it takes none
+    uint64_t import_align; // of host memory that is imported; 0: imports are not supported
     bool coopmat;          // VK_KHR_cooperative_matrix
     uint8_t cache_uuid[VK_UUID_SIZE];
 };

@@ -77,7 +77,7 @@ int plm_vk_memory_create(struct plm_backend_device *dev, uint32_t type, uint64_t
     return PLM_OK;
 }
 
-// The first type that lets the device reach memory of the host.
+// The first memory type through which the device reaches host memory.
 static bool choose_import_type(struct plm_backend_device *dev, const void *ptr, uint32_t *ret)
 {
     VkMemoryHostPointerPropertiesEXT props = {

@@ -22,7 +22,7 @@ struct plm_vk_memory {
 };
 int plm_vk_memory_create(struct plm_backend_device *dev, uint32_t type, uint64_t bytes,
                          struct plm_vk_memory *ret);
-// Of memory that the caller keeps. UNSUPPORTED: the device takes none; INVALID: not aligned.
+// Of memory that the caller keeps. UNSUPPORTED: no imports; INVALID: not aligned.
 int plm_vk_memory_import(struct plm_backend_device *dev, void *ptr, uint64_t bytes,
                          struct plm_vk_memory *ret);
 void plm_vk_memory_destroy(struct plm_backend_device *dev, struct plm_vk_memory *memory);

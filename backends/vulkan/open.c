@@ -116,7 +116,7 @@ static int create_device(struct plm_backend_device *dev, struct plm_error *err)
     return rc == PLM_OK ? rc : plm_fail(err, rc, "vulkan: %s: no timeline semaphore", p->name);
 }
 
-// Types again, with what the driver lets our buffers lie in.
+// Chooses the memory types again, among those that the driver allows for our buffers.
 static int choose_types(struct plm_backend_device *dev, struct plm_error *err)
 {
     struct plm_vk_physical *p = &dev->physical;

@@ -12,7 +12,7 @@
 // What a dispatch costs, in bytes of memory traffic or what takes as long.
 uint64_t plm_vk_work(enum plm_op op, const void *args);
 
-// How much work a watchdog of limit_ms (0: there is none) lets into one part of a list.
+// How much work one part of a list may hold under a watchdog of limit_ms (0: none).
 struct plm_vk_pace {
     uint32_t limit_ms;
     bool measured;

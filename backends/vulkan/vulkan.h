@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Vulkan backend: any GPU with a Vulkan 1.3 driver, and CPU drivers. The loader is opened at
-// run time; without one the backend lists no device and says so.
+// run time; without one the backend lists no device and reports why.
 //
 // Its files, from the driver upwards; each has a header of its name:
 //   loader.c     libvulkan opened at run time, function tables
