@@ -243,19 +243,13 @@ bool plm_tpl_contains(struct plm_trun *r, const struct plm_tval *item, const str
     default: break;
     }
     struct plm_titer *it;
-    bool done = false;
+    struct plm_tval v;
     if (!plm_tpl_iterable(in))
         return plm_tpl_fail(r, "'in' does not take %s", plm_tval_type(in));
     if (!plm_titer_init(r, in, &it))
         return false;
-    while (!*ret) {
-        struct plm_tval v;
-        if (!plm_titer_next(r, it, &v, &done))
-            return false;
-        if (done)
-            break;
+    while (!*ret && plm_titer_next(r, it, &v))
         if (!plm_tval_eq(r, &v, item, ret))
             return false;
-    }
-    return true;
+    return r->status == PLM_OK;
 }

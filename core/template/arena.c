@@ -138,3 +138,14 @@ void *plm_tarena_grow(struct plm_tarena *arena, void *ptr, size_t old_bytes, siz
         moved->next->prev = moved;
     return moved + 1;
 }
+
+void *plm_tarena_more(struct plm_tarena *arena, void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return array;
+    const size_t more = *cap < 4 ? 4 : *cap * 2;
+    void *grown = plm_tarena_grow(arena, array, *cap * size, more * size);
+    if (grown != NULL)
+        *cap = more;
+    return grown;
+}

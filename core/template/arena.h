@@ -35,4 +35,8 @@ void *plm_tarena_array(struct plm_tarena *arena, size_t n, size_t size);
 // give their old place back.
 void *plm_tarena_grow(struct plm_tarena *arena, void *ptr, size_t old_bytes, size_t new_bytes);
 
+// Room for one element more in an array of n, for which there is room for *cap: the array, which
+// may have moved. NULL as for plm_tarena_alloc().
+void *plm_tarena_more(struct plm_tarena *arena, void *array, size_t n, size_t *cap, size_t size);
+
 #endif

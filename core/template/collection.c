@@ -20,15 +20,11 @@ struct plm_tlist *plm_tlist_new(struct plm_trun *r, size_t cap)
 
 bool plm_tlist_add(struct plm_trun *r, struct plm_tlist *list, struct plm_tval v)
 {
-    if (list->n == list->cap) {
-        size_t cap = list->cap < 4 ? 4 : list->cap * 2;
-        struct plm_tval *grown =
-            plm_tarena_grow(&r->arena, list->v, list->cap * sizeof(*grown), cap * sizeof(*grown));
-        if (grown == NULL)
-            return plm_tpl_fail_memory(r);
-        list->v = grown;
-        list->cap = cap;
-    }
+    struct plm_tval *grown =
+        plm_tarena_more(&r->arena, list->v, list->n, &list->cap, sizeof(*grown));
+    if (grown == NULL)
+        return plm_tpl_fail_memory(r);
+    list->v = grown;
     list->v[list->n++] = v;
     return true;
 }
@@ -137,18 +133,15 @@ bool plm_tdict_set(struct plm_trun *r, struct plm_tdict *dict, struct plm_tval k
         e->value = value;
         return true;
     }
-    if (dict->n == dict->cap) {
-        size_t cap = dict->cap < 4 ? 4 : dict->cap * 2;
-        if (cap > UINT32_MAX / 2)
-            return plm_tpl_fail_limit(r, "entries of an object");
-        e = plm_tarena_grow(&r->arena, dict->entries, dict->cap * sizeof(*e), cap * sizeof(*e));
-        if (e == NULL)
-            return plm_tpl_fail_memory(r);
-        dict->entries = e;
-        dict->cap = cap;
-        if (cap >= INDEX_FROM && !build_index(r, dict))
-            return false;
-    }
+    const size_t cap = dict->cap;
+    if (cap > UINT32_MAX / 4)
+        return plm_tpl_fail_limit(r, "entries of an object");
+    e = plm_tarena_more(&r->arena, dict->entries, dict->n, &dict->cap, sizeof(*e));
+    if (e == NULL)
+        return plm_tpl_fail_memory(r);
+    dict->entries = e;
+    if (dict->cap > cap && dict->cap >= INDEX_FROM && !build_index(r, dict))
+        return false;
     dict->entries[dict->n] = (struct plm_tentry){key, value, hash};
     dict->n++;
     dict->live++;

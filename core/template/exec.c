@@ -19,15 +19,11 @@ bool plm_tscope_set(struct plm_trun *r, struct plm_tscope *scope, uint32_t sym, 
             scope->vars[i].value = v;
             return true;
         }
-    if (scope->n == scope->cap) {
-        size_t cap = scope->cap < 4 ? 4 : scope->cap * 2;
-        struct plm_tvar *vars = plm_tarena_grow(&r->arena, scope->vars, scope->cap * sizeof(*vars),
-                                                cap * sizeof(*vars));
-        if (vars == NULL)
-            return plm_tpl_fail_memory(r);
-        scope->vars = vars;
-        scope->cap = cap;
-    }
+    struct plm_tvar *vars =
+        plm_tarena_more(&r->arena, scope->vars, scope->n, &scope->cap, sizeof(*vars));
+    if (vars == NULL)
+        return plm_tpl_fail_memory(r);
+    scope->vars = vars;
     scope->vars[scope->n++] = (struct plm_tvar){sym, v};
     return true;
 }
@@ -118,16 +114,14 @@ static enum plm_tflow exec_if(struct plm_trun *r, const struct plm_tnode *node)
     return PLM_FLOW_NEXT;
 }
 
-// The next item that passes the loop's condition.
-static bool next_item(struct plm_trun *r, struct plm_tloop *loop, struct plm_tval *ret, bool *done)
+// The next item that passes the loop's condition. False: there is none, or r->status says why not.
+static bool next_item(struct plm_trun *r, struct plm_tloop *loop, struct plm_tval *ret)
 {
-    for (;;) {
-        if (!plm_titer_next(r, loop->iter, ret, done))
-            return false;
-        if (*done || loop->node->c == NULL)
-            return true;
+    while (plm_titer_next(r, loop->iter, ret)) {
         struct plm_tscope *outer = r->scope;
         struct plm_tval pass;
+        if (loop->node->c == NULL)
+            return true;
         r->scope = plm_tscope_new(r, loop->scope);
         if (r->scope == NULL || !plm_tpl_assign(r, loop->node->a, ret) ||
             !plm_tpl_eval(r, loop->node->c, &pass))
@@ -136,19 +130,17 @@ static bool next_item(struct plm_trun *r, struct plm_tloop *loop, struct plm_tva
         if (plm_tval_truth(&pass))
             return true;
     }
+    return false;
 }
 
 // Draws the item after the current one, if there is one.
 static bool loop_peek(struct plm_trun *r, struct plm_tloop *loop)
 {
-    if (loop->has_after || loop->ended)
-        return true;
-    bool done;
-    if (!next_item(r, loop, &loop->after, &done))
-        return false;
-    loop->has_after = !done;
-    loop->ended = done;
-    return true;
+    if (!loop->has_after && !loop->ended) {
+        loop->has_after = next_item(r, loop, &loop->after);
+        loop->ended = !loop->has_after;
+    }
+    return r->status == PLM_OK;
 }
 
 static bool loop_length(struct plm_trun *r, struct plm_tloop *loop, int64_t *ret)
@@ -157,21 +149,19 @@ static bool loop_length(struct plm_trun *r, struct plm_tloop *loop, int64_t *ret
         (loop->node->c != NULL || !plm_tpl_len(&loop->over, &loop->length))) {
         // No length of its own: what is left is drawn and counted.
         struct plm_tlist *rest = plm_tlist_new(r, 0);
-        bool done = false;
+        struct plm_tval v;
         if (rest == NULL)
             return false;
-        while (!loop->ended) {
-            struct plm_tval v;
-            if (!next_item(r, loop, &v, &done) || (!done && !plm_tlist_add(r, rest, v)))
+        while (!loop->ended && next_item(r, loop, &v))
+            if (!plm_tlist_add(r, rest, v))
                 return false;
-            if (done)
-                break;
-        }
+        if (r->status != PLM_OK)
+            return false;
         struct plm_titer *it = plm_tpl_alloc(r, sizeof(*it));
         struct plm_tnode *unfiltered = plm_tpl_alloc(r, sizeof(*unfiltered));
         if (it == NULL || unfiltered == NULL)
             return false;
-        *it = (struct plm_titer){.kind = PLM_I_LIST, .over = {.kind = PLM_T_LIST, .list = rest}};
+        *it = (struct plm_titer){.over = {.kind = PLM_T_LIST, .list = rest}};
         *unfiltered = *loop->node;
         unfiltered->c = NULL; // the rest has passed the condition already
         loop->node = unfiltered;
@@ -212,19 +202,15 @@ bool plm_tpl_loop_attr(struct plm_trun *r, struct plm_tloop *loop, struct plm_sl
     return true;
 }
 
-// Draws the next item into current.
-static bool advance(struct plm_trun *r, struct plm_tloop *loop, bool *done)
+// Makes the next item the current one. False at the end, or where r->status says why.
+static bool advance(struct plm_trun *r, struct plm_tloop *loop)
 {
-    struct plm_tval v = loop->after;
-    *done = loop->ended;
-    if (!loop->has_after && !loop->ended && !next_item(r, loop, &v, done))
+    if (!loop_peek(r, loop) || !loop->has_after)
         return false;
-    if (*done)
-        return true;
     loop->has_after = false;
     loop->index0++;
     loop->before = loop->current;
-    loop->current = v;
+    loop->current = loop->after;
     return true;
 }
 
@@ -241,11 +227,8 @@ static enum plm_tflow exec_for(struct plm_trun *r, const struct plm_tnode *node)
     if (!plm_tpl_eval(r, node->b, &loop->over) || !plm_titer_init(r, &loop->over, &loop->iter))
         return PLM_FLOW_FAIL;
     for (;;) {
-        bool done;
         r->scope = outer;
-        if (!advance(r, loop, &done))
-            return PLM_FLOW_FAIL;
-        if (done)
+        if (!advance(r, loop))
             break;
         if (inner->captured && (inner = plm_tscope_new(r, outer)) == NULL)
             return PLM_FLOW_FAIL;
@@ -262,8 +245,8 @@ static enum plm_tflow exec_for(struct plm_trun *r, const struct plm_tnode *node)
         ran_through |= flow == PLM_FLOW_NEXT;
     }
     r->scope = outer;
-    enum plm_tflow flow = PLM_FLOW_NEXT;
-    if (!ran_through && node->d != NULL)
+    enum plm_tflow flow = r->status == PLM_OK ? PLM_FLOW_NEXT : PLM_FLOW_FAIL;
+    if (flow == PLM_FLOW_NEXT && !ran_through && node->d != NULL)
         flow = exec_scoped(r, node->d);
     r->scope = outer;
     return flow;

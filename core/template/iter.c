@@ -37,43 +37,22 @@ bool plm_titer_init(struct plm_trun *r, const struct plm_tval *over, struct plm_
         *ret = over->iter;
         return true;
     }
+    *ret = NULL;
     if (!plm_tpl_iterable(over))
         return plm_tpl_fail(r, "%s can not be iterated", plm_tval_type(over));
     struct plm_titer *it = plm_tpl_alloc(r, sizeof(*it));
     if (it == NULL)
         return false;
     it->over = *over;
-    switch (over->kind) {
-    case PLM_T_STR: it->kind = PLM_I_STR; break;
-    case PLM_T_RANGE: it->kind = PLM_I_RANGE; break;
-    case PLM_T_VIEW: it->kind = PLM_I_VIEW; break;
-    case PLM_T_DICT: {
-        struct plm_tview *view = plm_tpl_alloc(r, sizeof(*view));
-        if (view == NULL)
-            return false;
-        *view = (struct plm_tview){over->dict, PLM_T_KEYS};
-        it->over = (struct plm_tval){.kind = PLM_T_VIEW, .view = view};
-        it->kind = PLM_I_VIEW;
-        break;
-    }
-    case PLM_T_UNDEF: // as an empty list
-        it->kind = PLM_I_LIST;
-        it->over.list = plm_tlist_new(r, 0);
-        if (it->over.list == NULL)
-            return false;
-        break;
-    default: it->kind = PLM_I_LIST; break;
-    }
     *ret = it;
     return true;
 }
 
-static bool next_char(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret, bool *done)
+static bool next_char(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret)
 {
     struct plm_tstr *s = it->over.str;
-    *done = it->at >= s->len;
-    if (*done)
-        return true;
+    if (it->at >= s->len)
+        return false;
     const char *p = plm_tstr_ptr(s);
     uint32_t cp;
     size_t n = plm_tstr_next(p + it->at, p + s->len, &cp);
@@ -81,18 +60,16 @@ static bool next_char(struct plm_trun *r, struct plm_titer *it, struct plm_tval 
     return plm_tstr_val(plm_tstr_sub(r, s, it->at - n, n), ret);
 }
 
-static bool next_entry(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret, bool *done)
+static bool next_entry(struct plm_trun *r, struct plm_titer *it, const struct plm_tdict *dict,
+                       enum plm_tview_what what, struct plm_tval *ret)
 {
-    const struct plm_tview *view = it->over.view;
-    const struct plm_tdict *dict = view->dict;
     while (it->at < dict->n && dict->entries[it->at].key.kind == PLM_T_UNSET)
         it->at++;
-    *done = it->at >= dict->n;
-    if (*done)
-        return true;
+    if (it->at >= dict->n)
+        return false;
     const struct plm_tentry *e = &dict->entries[it->at++];
-    if (view->what != PLM_T_ITEMS) {
-        *ret = view->what == PLM_T_KEYS ? e->key : e->value;
+    if (what != PLM_T_ITEMS) {
+        *ret = what == PLM_T_KEYS ? e->key : e->value;
         return true;
     }
     struct plm_tlist *pair = plm_tlist_new(r, 2);
@@ -105,56 +82,45 @@ static bool next_entry(struct plm_trun *r, struct plm_titer *it, struct plm_tval
     return plm_tlist_val(pair, PLM_T_TUPLE, ret);
 }
 
-static bool next_lazy(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret, bool *done)
+static bool next_lazy(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret)
 {
+    struct plm_tval item;
+    bool keep = false;
     // A chain of lazy sequences is a chain of calls.
     if (!plm_tpl_enter(r))
         return false;
-    for (;;) {
-        struct plm_tval item;
-        bool keep = true;
-        if (!plm_titer_next(r, it->source, &item, done))
-            return false;
-        if (*done)
-            break;
+    while (!keep && plm_titer_next(r, it->source, &item))
         if (!it->step(r, it, item, &keep, ret))
             return false;
-        if (keep)
-            break;
-    }
     r->depth--;
-    return true;
+    return keep;
 }
 
-bool plm_titer_next(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret, bool *ret_done)
+bool plm_titer_next(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret)
 {
     if (!plm_tpl_step(r, 1))
         return false;
-    *ret_done = false;
-    switch (it->kind) {
-    case PLM_I_LIST:
-        if (it->at < it->over.list->n)
-            *ret = it->over.list->v[it->at++];
-        else
-            *ret_done = true;
+    if (it->step != NULL)
+        return next_lazy(r, it, ret);
+    switch (it->over.kind) {
+    case PLM_T_UNDEF: return false; // as an empty list
+    case PLM_T_STR: return next_char(r, it, ret);
+    case PLM_T_DICT: return next_entry(r, it, it->over.dict, PLM_T_KEYS, ret);
+    case PLM_T_VIEW: return next_entry(r, it, it->over.view->dict, it->over.view->what, ret);
+    case PLM_T_RANGE:
+        if ((int64_t)it->at >= it->over.range->n)
+            return false;
+        *ret = plm_tval_int(it->over.range->start + (int64_t)it->at++ * it->over.range->step);
         return true;
-    case PLM_I_REVERSED: // `at` counts from the end; the list may have shrunk since
-        if (it->at < it->over.list->n)
-            *ret = it->over.list->v[it->over.list->n - ++it->at];
-        else
-            *ret_done = true;
+    default: {
+        const struct plm_tlist *list = it->over.list;
+        if (it->at >= list->n)
+            return false;
+        it->at++;
+        *ret = list->v[it->reversed ? list->n - it->at : it->at - 1];
         return true;
-    case PLM_I_STR: return next_char(r, it, ret, ret_done);
-    case PLM_I_VIEW: return next_entry(r, it, ret, ret_done);
-    case PLM_I_RANGE:
-        if ((int64_t)it->at < it->over.range->n)
-            *ret = plm_tval_int(it->over.range->start + (int64_t)it->at++ * it->over.range->step);
-        else
-            *ret_done = true;
-        return true;
-    case PLM_I_LAZY: return next_lazy(r, it, ret, ret_done);
     }
-    return true;
+    }
 }
 
 bool plm_tpl_to_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tlist **ret)
@@ -172,16 +138,12 @@ bool plm_tpl_to_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tl
                  : v->kind == PLM_T_STR                          ? plm_tstr_any_user(v->str)
                                                                  : false;
     list->parts = v->kind == PLM_T_LIST && v->list->parts;
-    for (;;) {
-        struct plm_tval item;
-        bool done;
-        if (!plm_titer_next(r, it, &item, &done))
-            return false;
-        if (done)
-            break;
+    struct plm_tval item;
+    while (plm_titer_next(r, it, &item))
         if (!plm_tlist_add(r, list, item))
             return false;
-    }
+    if (r->status != PLM_OK)
+        return false;
     *ret = list;
     return true;
 }

@@ -36,15 +36,11 @@ static bool fail(struct lexer *x, size_t at, const char *what)
 static bool emit(struct lexer *x, enum plm_ttoken_type type, size_t at, struct plm_slice text)
 {
     struct plm_tload *p = x->p;
-    if (p->n_tokens == p->cap_tokens) {
-        size_t cap = p->cap_tokens < 64 ? 64 : p->cap_tokens * 2;
-        struct plm_ttoken *grown = plm_tarena_grow(
-            &p->tmpl->arena, p->tokens, p->cap_tokens * sizeof(*grown), cap * sizeof(*grown));
-        if (grown == NULL)
-            return plm_tload_nomem(p);
-        p->tokens = grown;
-        p->cap_tokens = cap;
-    }
+    struct plm_ttoken *grown =
+        plm_tarena_more(&p->tmpl->arena, p->tokens, p->n_tokens, &p->cap_tokens, sizeof(*grown));
+    if (grown == NULL)
+        return plm_tload_nomem(p);
+    p->tokens = grown;
     p->tokens[p->n_tokens++] =
         (struct plm_ttoken){.type = type, .line = line_of(x, at), .text = text};
     return true;

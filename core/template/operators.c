@@ -7,14 +7,16 @@
 
 // Levels of binary operators, from the tightest.
 static const struct {
+    enum plm_tnode_kind kind;
     const char *ops[4];
     uint8_t codes[4];
     int n;
 } levels[] = {
-    {{"*", "/", "//", "%"}, {PLM_OP_MUL, PLM_OP_DIV, PLM_OP_FLOORDIV, PLM_OP_MOD}, 4},
-    {{"~"}, {0}, 1},
-    {{"+", "-"}, {PLM_OP_ADD, PLM_OP_SUB}, 2},
+    {PLM_N_BINARY, {"*", "/", "//", "%"}, {PLM_OP_MUL, PLM_OP_DIV, PLM_OP_FLOORDIV, PLM_OP_MOD}, 4},
+    {PLM_N_CONCAT, {"~"}, {0}, 1},
+    {PLM_N_BINARY, {"+", "-"}, {PLM_OP_ADD, PLM_OP_SUB}, 2},
 };
+enum { LOOSEST = 2 };
 
 static int operator_at(struct plm_tload *p, int level)
 {
@@ -42,20 +44,16 @@ static bool parse_binary(struct plm_tload *p, int level, struct plm_tnode **ret)
     if (!plm_tload_push(p, &items, item))
         return false;
     for (; op >= 0; op = operator_at(p, level)) {
-        if (items.n > cap) {
-            size_t more = cap < 8 ? 8 : cap * 2;
-            ops = plm_tarena_grow(&p->tmpl->arena, ops, cap, more);
-            if (ops == NULL)
-                return plm_tload_nomem(p);
-            cap = more;
-        }
+        ops = plm_tarena_more(&p->tmpl->arena, ops, items.n - 1, &cap, 1);
+        if (ops == NULL)
+            return plm_tload_nomem(p);
         ops[items.n - 1] = levels[level].codes[op];
         plm_tload_next(p);
         if (!(level == 0 ? plm_tload_unary(p, true, &item) : parse_binary(p, level - 1, &item)) ||
             !plm_tload_push(p, &items, item))
             return false;
     }
-    if (!plm_tload_list(p, level == 1 ? PLM_N_CONCAT : PLM_N_BINARY, line, &items, ret))
+    if (!plm_tload_list(p, levels[level].kind, line, &items, ret))
         return false;
     (*ret)->ops = ops;
     return true;
@@ -80,7 +78,7 @@ static bool parse_compare(struct plm_tload *p, struct plm_tnode **ret)
 {
     struct plm_tnode *item;
     uint32_t line = plm_tload_tok(p)->line;
-    if (!parse_binary(p, 2, &item))
+    if (!parse_binary(p, LOOSEST, &item))
         return false;
     int op = compare_at(p);
     *ret = item;
@@ -95,7 +93,7 @@ static bool parse_compare(struct plm_tload *p, struct plm_tnode **ret)
             return plm_tload_fail(p, PLM_ERR_LIMIT, line, "chain of comparisons too long");
         ops[items.n - 1] = (uint8_t)op;
         plm_tload_next(p);
-        if (!parse_binary(p, 2, &item) || !plm_tload_push(p, &items, item))
+        if (!parse_binary(p, LOOSEST, &item) || !plm_tload_push(p, &items, item))
             return false;
     }
     if (!plm_tload_list(p, PLM_N_COMPARE, line, &items, ret))

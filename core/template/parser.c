@@ -171,9 +171,11 @@ static bool at_tuple_end(struct plm_tload *p, const char *end_name)
            (end_name != NULL && plm_tload_is_name(p, end_name));
 }
 
-// what: 0 a primary, 1 a primary or namespace attribute, 2 an expression, 3 one without `if`.
-static bool parse_tuple(struct plm_tload *p, int what, bool parens, const char *end_name,
-                        struct plm_tnode **ret)
+// What the items of a tuple are.
+enum tuple_item { NAMES, NAMES_AND_MEMBERS, EXPRESSIONS, EXPRESSIONS_WITHOUT_IF };
+
+static bool parse_tuple(struct plm_tload *p, enum tuple_item what, bool parens,
+                        const char *end_name, struct plm_tnode **ret)
 {
     uint32_t line = plm_tload_tok(p)->line;
     struct plm_tnodes items = {0};
@@ -186,8 +188,8 @@ static bool parse_tuple(struct plm_tload *p, int what, bool parens, const char *
             return false;
         if (at_tuple_end(p, end_name))
             break;
-        bool ok = what <= 1 ? parse_primary(p, what == 1, &item)
-                            : plm_tload_expression(p, what == 2, &item);
+        bool ok = what <= NAMES_AND_MEMBERS ? parse_primary(p, what == NAMES_AND_MEMBERS, &item)
+                                            : plm_tload_expression(p, what == EXPRESSIONS, &item);
         if (!ok || !plm_tload_push(p, &items, item))
             return false;
         if (!plm_tload_is_op(p, ","))
@@ -207,7 +209,7 @@ static bool parse_tuple(struct plm_tload *p, int what, bool parens, const char *
 bool plm_tload_tuple(struct plm_tload *p, bool with_cond, bool parens, const char *end_name,
                      struct plm_tnode **ret)
 {
-    return parse_tuple(p, with_cond ? 2 : 3, parens, end_name, ret);
+    return parse_tuple(p, with_cond ? EXPRESSIONS : EXPRESSIONS_WITHOUT_IF, parens, end_name, ret);
 }
 
 static bool check_target(struct plm_tload *p, const struct plm_tnode *node)
@@ -225,7 +227,8 @@ static bool check_target(struct plm_tload *p, const struct plm_tnode *node)
 bool plm_tload_target(struct plm_tload *p, bool with_namespace, const char *end_name,
                       struct plm_tnode **ret)
 {
-    return parse_tuple(p, with_namespace ? 1 : 0, false, end_name, ret) && check_target(p, *ret);
+    return parse_tuple(p, with_namespace ? NAMES_AND_MEMBERS : NAMES, false, end_name, ret) &&
+           check_target(p, *ret);
 }
 
 static bool parse_call_args(struct plm_tload *p, struct plm_tcall_args **ret)

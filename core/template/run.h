@@ -103,16 +103,14 @@ bool plm_tpl_loop_attr(struct plm_trun *r, struct plm_tloop *loop, struct plm_sl
                        struct plm_tval *ret);
 
 // Iteration (iter.c).
-enum plm_titer_kind { PLM_I_LIST, PLM_I_REVERSED, PLM_I_STR, PLM_I_VIEW, PLM_I_RANGE, PLM_I_LAZY };
-
 struct plm_titer {
-    enum plm_titer_kind kind;
     struct plm_tval over;
-    size_t at;
-    // LAZY: map, select and their kin.
-    struct plm_titer *source;
+    size_t at; // of a string: bytes; of an object: entries
+    bool reversed;
+    // map, select and their kin: from an item of source to one of theirs; NULL elsewhere.
     bool (*step)(struct plm_trun *r, struct plm_titer *it, struct plm_tval item, bool *keep,
                  struct plm_tval *ret);
+    struct plm_titer *source;
     const struct plm_tfunc *func;
     struct plm_targs args;
     struct plm_tlist *path; // attribute to look up first, or NULL
@@ -121,7 +119,8 @@ struct plm_titer {
 };
 
 bool plm_titer_init(struct plm_trun *r, const struct plm_tval *over, struct plm_titer **ret);
-bool plm_titer_next(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret, bool *ret_done);
+// False at the end, and where it fails, which r->status tells apart.
+bool plm_titer_next(struct plm_trun *r, struct plm_titer *it, struct plm_tval *ret);
 bool plm_tpl_iterable(const struct plm_tval *v);
 // Python's list(v). Never the list of v itself.
 bool plm_tpl_to_list(struct plm_trun *r, const struct plm_tval *v, struct plm_tlist **ret);

@@ -14,13 +14,13 @@ static bool iter_value(struct plm_titer *it, struct plm_tval *ret)
 }
 
 // A lazy sequence over a finished list.
-static bool over_list(struct plm_trun *r, struct plm_tlist *list, enum plm_titer_kind kind,
+static bool over_list(struct plm_trun *r, struct plm_tlist *list, bool reversed,
                       struct plm_tval *ret)
 {
     struct plm_titer *it = plm_tpl_alloc(r, sizeof(*it));
     if (it == NULL || list == NULL)
         return false;
-    *it = (struct plm_titer){.kind = kind, .over = {.kind = PLM_T_LIST, .list = list}};
+    *it = (struct plm_titer){.over = {.kind = PLM_T_LIST, .list = list}, .reversed = reversed};
     return iter_value(it, ret);
 }
 
@@ -121,12 +121,11 @@ static bool f_list(struct plm_trun *r, struct plm_tcall *c)
 static bool f_first(struct plm_trun *r, struct plm_tcall *c)
 {
     struct plm_titer *it;
-    bool done;
-    if (!plm_titer_init(r, &c->self, &it) || !plm_titer_next(r, it, c->ret, &done))
+    if (!plm_titer_init(r, &c->self, &it))
         return false;
-    if (done)
+    if (!plm_titer_next(r, it, c->ret))
         *c->ret = plm_tval_undef(NULL);
-    return true;
+    return r->status == PLM_OK;
 }
 
 static bool f_last(struct plm_trun *r, struct plm_tcall *c)
@@ -147,7 +146,7 @@ static bool f_reverse(struct plm_trun *r, struct plm_tcall *c)
         struct plm_tval bound[3] = {{0}, {0}, plm_tval_int(-1)};
         return plm_tpl_getslice(r, &c->self, bound, c->ret);
     }
-    return plm_tpl_to_list(r, &c->self, &list) && over_list(r, list, PLM_I_REVERSED, c->ret);
+    return plm_tpl_to_list(r, &c->self, &list) && over_list(r, list, true, c->ret);
 }
 
 static bool f_join(struct plm_trun *r, struct plm_tcall *c)
@@ -196,8 +195,8 @@ static bool f_items(struct plm_trun *r, struct plm_tcall *c)
 {
     struct plm_tlist *list;
     if (c->self.kind == PLM_T_UNDEF)
-        return over_list(r, plm_tlist_new(r, 0), PLM_I_LIST, c->ret);
-    return items_of(r, c, &list) && over_list(r, list, PLM_I_LIST, c->ret);
+        return over_list(r, plm_tlist_new(r, 0), false, c->ret);
+    return items_of(r, c, &list) && over_list(r, list, false, c->ret);
 }
 
 static bool f_unique(struct plm_trun *r, struct plm_tcall *c)
@@ -215,7 +214,7 @@ static bool f_unique(struct plm_trun *r, struct plm_tcall *c)
                               !plm_tlist_add(r, kept, items.list->v[i])))
             return false;
     }
-    return over_list(r, kept, PLM_I_LIST, c->ret);
+    return over_list(r, kept, false, c->ret);
 }
 
 // min and max.
@@ -245,19 +244,13 @@ static bool f_sum(struct plm_trun *r, struct plm_tcall *c)
     struct plm_tval total = c->a[1].kind == PLM_T_UNSET ? plm_tval_int(0) : c->a[1];
     if (!parse_path(r, &c->a[0], &path) || !plm_titer_init(r, &c->self, &it))
         return false;
-    for (;;) {
-        struct plm_tval v;
-        bool done;
-        if (!plm_titer_next(r, it, &v, &done))
-            return false;
-        if (done)
-            break;
+    struct plm_tval v;
+    while (plm_titer_next(r, it, &v))
         if (!plm_tpl_follow(r, path, NULL, &v) ||
             !plm_tpl_binary(r, PLM_OP_ADD, &total, &v, &total))
             return false;
-    }
     *c->ret = total;
-    return true;
+    return r->status == PLM_OK;
 }
 
 // ---- lazy sequences ----
@@ -291,7 +284,6 @@ static struct plm_titer *lazy(struct plm_trun *r, struct plm_tcall *c)
     struct plm_tval empty;
     if (it == NULL)
         return NULL;
-    it->kind = PLM_I_LAZY;
     // Nothing, zero and undefined are empty sequences here, as in Jinja.
     if (!plm_tlist_val(plm_tlist_new(r, 0), PLM_T_LIST, &empty) ||
         !plm_titer_init(r, plm_tval_truth(&c->self) ? &c->self : &empty, &it->source))

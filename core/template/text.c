@@ -159,13 +159,8 @@ bool plm_tpl_join(struct plm_trun *r, struct plm_tstr *sep, const struct plm_tva
     struct plm_tbuf *buf = plm_tbuf_new(r);
     if (buf == NULL || !plm_titer_init(r, items, &it))
         return false;
-    for (bool first = true;; first = false) {
-        struct plm_tval v;
-        bool done;
-        if (!plm_titer_next(r, it, &v, &done))
-            return false;
-        if (done)
-            break;
+    struct plm_tval v;
+    for (bool first = true; plm_titer_next(r, it, &v); first = false) {
         if (!plm_tpl_follow(r, path, NULL, &v))
             return false;
         if (strict && v.kind != PLM_T_STR)
@@ -173,6 +168,8 @@ bool plm_tpl_join(struct plm_trun *r, struct plm_tstr *sep, const struct plm_tva
         if ((!first && !plm_tbuf_add_str(r, buf, sep)) || !plm_tval_print(r, buf, &v))
             return false;
     }
+    if (r->status != PLM_OK)
+        return false;
     return plm_tbuf_value(r, buf, ret);
 }
 

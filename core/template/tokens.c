@@ -116,15 +116,11 @@ struct plm_tnode *plm_tload_node(struct plm_tload *p, enum plm_tnode_kind kind, 
 
 bool plm_tload_push(struct plm_tload *p, struct plm_tnodes *list, struct plm_tnode *node)
 {
-    if (list->n == list->cap) {
-        size_t cap = list->cap < 4 ? 4 : list->cap * 2;
-        struct plm_tnode **grown = plm_tarena_grow(
-            &p->tmpl->arena, list->v, list->cap * sizeof(*grown), cap * sizeof(*grown));
-        if (grown == NULL)
-            return plm_tload_nomem(p);
-        list->v = grown;
-        list->cap = cap;
-    }
+    struct plm_tnode **grown =
+        plm_tarena_more(&p->tmpl->arena, list->v, list->n, &list->cap, sizeof(*grown));
+    if (grown == NULL)
+        return plm_tload_nomem(p);
+    list->v = grown;
     list->v[list->n++] = node;
     return true;
 }
