@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the GGUF reader share: gguf_file.c gets bytes, gguf_parse.c turns one file's
-// header into keys and tensors, gguf_keys.c gives values out, gguf.c joins splits.
+// What the parts of the GGUF reader share, from the ground up: gguf_pool.c keeps names and values,
+// gguf_file.c gets bytes, gguf_keys.c gives values out, gguf_parse.c turns one file's header into
+// keys and tensors, gguf.c joins splits. Each calls those before it alone.
 #ifndef PLM_MODEL_GGUF_IMPL_H
 #define PLM_MODEL_GGUF_IMPL_H
 
