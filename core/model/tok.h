@@ -13,6 +13,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
 #include "core/base/status.h"
+#include "core/base/work.h"
 #include "core/model/gguf.h"
 #include "core/model/tokenizer.h"
 
@@ -201,8 +202,12 @@ int plm_tok_pre_next(const struct plm_tok_pre *pre, struct plm_tok_scratch *scra
 // Replaces *text by its NFC form, in scratch->text, where that differs.
 int plm_tok_nfc(struct plm_tok_scratch *scratch, struct plm_slice *text, struct plm_error *err);
 
-// Counts a word against the work of the thread (core/base/work.h).
-int plm_tok_work(size_t word_bytes, struct plm_error *err);
+// Counts a word against the work of the thread.
+static inline int plm_tok_work(size_t word_bytes, struct plm_error *err)
+{
+    return plm_work_check(1 + word_bytes / PLM_WORK_BYTES_PER_TOKEN, "cutting the text into tokens",
+                          err);
+}
 
 struct plm_tokenizer {
     struct plm_host *host;

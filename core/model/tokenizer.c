@@ -6,46 +6,10 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/base/work.h"
 #include "core/model/tok.h"
 
 // Offsets inside a stretch are uint32, and escaping spaces makes it up to three times as long.
 #define MAX_TEXT_BYTES (1u << 30)
-
-void plm_tokens_init(struct plm_tokens *tokens, struct plm_host *host)
-{
-    *tokens = (struct plm_tokens){.host = host};
-}
-
-void plm_tokens_finish(struct plm_tokens *tokens)
-{
-    plm_free(tokens->host, tokens->ids);
-    tokens->ids = NULL;
-    tokens->n = tokens->cap = 0;
-}
-
-int plm_tokens_append(struct plm_tokens *tokens, const int32_t *ids, size_t n)
-{
-    if (n > tokens->cap - tokens->n) {
-        if (n > SIZE_MAX / 16 - tokens->n) // neither the sum nor its bytes overflow
-            return PLM_ERR_NOMEM_HOST;
-        size_t cap = tokens->cap + tokens->cap / 2;
-        if (cap < tokens->n + n)
-            cap = tokens->n + n;
-        if (cap < 32)
-            cap = 32;
-        int32_t *grown =
-            plm_realloc(tokens->host, PLM_HOST_REQUEST, tokens->ids, cap * sizeof(*grown));
-        if (grown == NULL)
-            return PLM_ERR_NOMEM_HOST;
-        tokens->ids = grown;
-        tokens->cap = cap;
-    }
-    if (n > 0)
-        memcpy(tokens->ids + tokens->n, ids, n * sizeof(*ids));
-    tokens->n += n;
-    return PLM_OK;
-}
 
 // The value of a key, or what *ret holds already where the file has none.
 static int optional_bool(const struct plm_gguf *gguf, const char *key, bool *ret,
@@ -294,12 +258,6 @@ void plm_tokenizer_destroy(struct plm_tokenizer *tokenizer)
     plm_free(host, tokenizer->whole);
     plm_free(host, tokenizer->eog);
     plm_free(host, tokenizer);
-}
-
-int plm_tok_work(size_t word_bytes, struct plm_error *err)
-{
-    return plm_work_check(1 + word_bytes / PLM_WORK_BYTES_PER_TOKEN, "cutting the text into tokens",
-                          err);
 }
 
 static int encode_stretch(const struct plm_tokenizer *tokenizer, struct plm_tok_scratch *scratch,

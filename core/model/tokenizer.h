@@ -13,21 +13,9 @@
 #include "core/base/span.h"
 #include "core/base/status.h"
 #include "core/model/gguf.h"
+#include "core/model/tokens.h"
 
 struct plm_tokenizer;
-
-// A growable array of token ids.
-struct plm_tokens {
-    struct plm_host *host;
-    int32_t *ids;
-    size_t n;
-    size_t cap;
-};
-
-void plm_tokens_init(struct plm_tokens *tokens, struct plm_host *host);
-void plm_tokens_finish(struct plm_tokens *tokens);
-// PLM_OK or PLM_ERR_NOMEM_HOST.
-int plm_tokens_append(struct plm_tokens *tokens, const int32_t *ids, size_t n);
 
 enum plm_encode_flags {
     PLM_ENCODE_ADD_SPECIAL = 1,   // what the vocabulary wants around a prompt (BOS, EOS)
