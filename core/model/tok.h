@@ -4,8 +4,6 @@
 #ifndef PLM_MODEL_TOK_H
 #define PLM_MODEL_TOK_H
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/base/work.h"
 #include "core/model/gguf.h"
+#include "core/model/tok_split.h"
 #include "core/model/tokenizer.h"
 
 enum plm_tok_kind {
@@ -100,9 +99,6 @@ const struct plm_tok_special *plm_tok_specials_match(const struct plm_tok_specia
 // Whether a token of this text is known to end a turn: files often name only one of them.
 bool plm_tok_ends_turn(struct plm_slice text);
 
-// Whether cp has the property White_Space.
-bool plm_tok_is_space(uint32_t cp);
-
 // The symbols of one merging problem, indexed by the byte offset at which a symbol starts.
 // len[i] = 0: no symbol starts at i (any more). id -1: not in the vocabulary (SPM only).
 struct plm_tok_symbols {
@@ -120,9 +116,7 @@ struct plm_tok_scratch {
     size_t heap_n;
     size_t heap_cap;
     struct plm_buf text; // the stretch in the form that is merged
-    pcre2_match_data *match;
-    pcre2_match_context *match_context;
-    int32_t *cps; // code points of a stretch that is being normalized
+    int32_t *cps;        // code points of a stretch that is being normalized
     size_t cps_cap;
 };
 
@@ -182,23 +176,6 @@ int plm_tok_spm_encode(const struct plm_tokenizer *tokenizer, struct plm_tok_scr
                        struct plm_slice text, bool prefix, struct plm_tokens *out,
                        struct plm_error *err);
 
-// How a stretch is split into words, and what else the name of the rule tells.
-struct plm_tok_pre {
-    pcre2_general_context *general;
-    pcre2_code *code;
-    bool nfc;           // the stretch is normalized first
-    bool ignore_merges; // a word that is a token is that token, whatever the merges say
-    bool add_bos;       // where the file does not say
-};
-
-// name is empty where the file does not say. PLM_ERR_UNSUPPORTED names it.
-int plm_tok_pre_init(struct plm_tok_pre *pre, struct plm_host *host, struct plm_slice name,
-                     struct plm_error *err);
-void plm_tok_pre_finish(struct plm_tok_pre *pre);
-// Stores the length (never 0) of the word that starts at from, which is before the end of text.
-int plm_tok_pre_next(const struct plm_tok_pre *pre, struct plm_tok_scratch *scratch,
-                     struct plm_slice text, size_t from, size_t *ret_bytes, struct plm_error *err);
-
 // Replaces *text by its NFC form, in scratch->text, where that differs.
 int plm_tok_nfc(struct plm_tok_scratch *scratch, struct plm_slice *text, struct plm_error *err);
 
@@ -215,8 +192,8 @@ struct plm_tokenizer {
     struct plm_tok_vocab vocab;
     struct plm_tok_specials specials;
     struct plm_tok_bpe bpe;
-    struct plm_tok_pre pre;
-    uint8_t *whole; // bit per token: merging its characters gives just this token
+    struct plm_tok_pre pre; // SPM: without a rule
+    uint8_t *whole;         // bit per token: merging its characters gives just this token
     bool add_bos;
     bool add_eos;
     bool space_prefix;    // SPM: encoding puts a space before a stretch
@@ -227,5 +204,11 @@ struct plm_tokenizer {
     uint8_t *eog;        // bit per token
     uint64_t most_bytes; // of text that one token can stand for; 0: no bound is known
 };
+
+static inline bool plm_tok_rule_says(const struct plm_tokenizer *tokenizer,
+                                     enum plm_tok_rule_flags flag)
+{
+    return tokenizer->pre.rule != NULL && (tokenizer->pre.rule->flags & flag) != 0;
+}
 
 #endif

@@ -164,7 +164,8 @@ static int encode_word(const struct plm_tokenizer *tokenizer, struct plm_tok_scr
                        struct plm_slice word, struct plm_tokens *out)
 {
     int32_t id = plm_tok_vocab_find(&tokenizer->vocab, PLM_TOK_BPE, word.ptr, word.len);
-    if (id >= 0 && (tokenizer->pre.ignore_merges || plm_tok_bit(tokenizer->whole, id)))
+    bool ignore_merges = plm_tok_rule_says(tokenizer, PLM_TOK_RULE_IGNORE_MERGES);
+    if (id >= 0 && (ignore_merges || plm_tok_bit(tokenizer->whole, id)))
         return plm_tokens_append(out, &id, 1);
     if (!plm_tok_scratch_symbols(scratch, word.len))
         return PLM_ERR_NOMEM_HOST;
@@ -179,21 +180,20 @@ static int encode_word(const struct plm_tokenizer *tokenizer, struct plm_tok_scr
 int plm_tok_bpe_encode(const struct plm_tokenizer *tokenizer, struct plm_tok_scratch *scratch,
                        struct plm_slice text, struct plm_tokens *out, struct plm_error *err)
 {
-    if (tokenizer->pre.nfc) {
+    if (plm_tok_rule_says(tokenizer, PLM_TOK_RULE_NFC)) {
         int status = plm_tok_nfc(scratch, &text, err);
         if (status != PLM_OK)
             return status;
     }
-    for (size_t at = 0; at < text.len;) {
-        size_t n = 0;
-        int status = plm_tok_pre_next(&tokenizer->pre, scratch, text, at, &n, err);
-        if (status == PLM_OK)
-            status = plm_tok_work(n, err);
+    struct plm_tok_words words;
+    struct plm_slice word;
+    plm_tok_words_init(&words, &tokenizer->pre, text);
+    while (plm_tok_words_next(&words, &word)) {
+        int status = plm_tok_work(word.len, err);
         if (status != PLM_OK)
             return status;
-        if (encode_word(tokenizer, scratch, (struct plm_slice){text.ptr + at, n}, out) != PLM_OK)
+        if (encode_word(tokenizer, scratch, word, out) != PLM_OK)
             return plm_tok_no_memory(err);
-        at += n;
     }
     return PLM_OK;
 }

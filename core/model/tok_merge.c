@@ -17,6 +17,17 @@ void plm_tok_scratch_init(struct plm_tok_scratch *scratch, struct plm_host *host
     plm_buf_init(&scratch->text, host, PLM_HOST_TOKENIZER);
 }
 
+void plm_tok_scratch_finish(struct plm_tok_scratch *scratch)
+{
+    struct plm_host *host = scratch->host;
+    plm_free(host, scratch->symbols.id);
+    plm_free(host, scratch->symbols.len);
+    plm_free(host, scratch->symbols.prev);
+    plm_free(host, scratch->heap);
+    plm_free(host, scratch->cps);
+    plm_buf_finish(&scratch->text);
+}
+
 bool plm_tok_scratch_symbols(struct plm_tok_scratch *scratch, size_t n)
 {
     if (n <= scratch->symbols_cap)

@@ -97,8 +97,11 @@ static int load_kind(struct plm_tokenizer *tokenizer, const struct plm_gguf *ggu
     tokenizer->kind = PLM_TOK_BPE;
     struct plm_slice pre = {"", 0};
     status = optional_str(gguf, "tokenizer.ggml.pre", &pre, err);
+    const struct plm_tok_rule *rule = NULL;
     if (status == PLM_OK)
-        status = plm_tok_pre_init(&tokenizer->pre, tokenizer->host, pre, err);
+        status = plm_tok_rule_find(pre, &rule, err);
+    if (status == PLM_OK)
+        plm_tok_pre_init(&tokenizer->pre, rule);
     return status;
 }
 
@@ -110,7 +113,7 @@ static int load_ids(struct plm_tokenizer *tokenizer, const struct plm_gguf *gguf
     tokenizer->unk = spm ? 0 : -1;
     tokenizer->bos = spm && tokenizer->vocab.n > 1 ? 1 : -1;
     tokenizer->eos = spm && tokenizer->vocab.n > 2 ? 2 : -1;
-    tokenizer->add_bos = spm || tokenizer->pre.add_bos;
+    tokenizer->add_bos = spm || plm_tok_rule_says(tokenizer, PLM_TOK_RULE_ADD_BOS);
     tokenizer->add_eos = false;
     tokenizer->space_prefix = spm;
     int status = optional_id(tokenizer, gguf, "tokenizer.ggml.bos_token_id", &tokenizer->bos, err);
@@ -192,7 +195,8 @@ static void find_most_bytes(struct plm_tokenizer *tokenizer)
         uint64_t len = plm_tok_string(&tokenizer->vocab.text, id).len;
         most = len > most ? len : most;
     }
-    tokenizer->most_bytes = tokenizer->pre.nfc ? most * NFC_SHRINKS : most;
+    bool nfc = plm_tok_rule_says(tokenizer, PLM_TOK_RULE_NFC);
+    tokenizer->most_bytes = nfc ? most * NFC_SHRINKS : most;
 }
 
 uint64_t plm_tokenizer_least(const struct plm_tokenizer *tokenizer, uint64_t text_bytes)
@@ -254,7 +258,6 @@ void plm_tokenizer_destroy(struct plm_tokenizer *tokenizer)
     plm_tok_vocab_finish(&tokenizer->vocab, host);
     plm_tok_specials_finish(&tokenizer->specials, host);
     plm_tok_bpe_finish(&tokenizer->bpe, host);
-    plm_tok_pre_finish(&tokenizer->pre);
     plm_free(host, tokenizer->whole);
     plm_free(host, tokenizer->eog);
     plm_free(host, tokenizer);

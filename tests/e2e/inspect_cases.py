@@ -46,8 +46,9 @@ BROKEN = {
              'architecture "lxama" is not supported (there are: gemma3, llama, phi3, qwen2, qwen3)'),
     "key": (changed(b"llama.block_count", b"llama.block_cxunt"), "key llama.block_count is missing"),
     "pre": (value_changed(b"tokenizer.ggml.pre", b"gpt-2", b"gpt-9"),
-            'tokenizer.ggml.pre "gpt-9" is not supported (there are: gpt-2, smollm, qwen2, llama-bpe, llama3, '
-            "llama-v3)"),
+            'tokenizer.ggml.pre "gpt-9" is not supported (there are: gpt-2, mpt, smollm, starcoder, refact, falcon, '
+            "llama-bpe, llama3, llama-v3, smaug-bpe, dbrx, glm4, chatglm-bpe, qwen2, deepseek-r1-qwen, qwen35, gpt-4o, "
+            "llama4, tekken, kimi-k2, deepseek-llm, deepseek-coder, deepseek-v3)"),
     "tokenizer": (value_changed(b"tokenizer.ggml.model", b"gpt2", b"bert"),
                   'tokenizer.ggml.model "bert" is not supported (there are: gpt2, llama)'),
     "tensor": (changed(text(b"blk.0.ffn_up.weight"), text(b"blk.0.ffn_xp.weight")),

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
+#include "core/model/tok_split.h"
 #include "core/model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/gguf_writer.h"
@@ -111,6 +112,30 @@ static void check_encode(struct plm_host *host, const struct plm_tokenizer *toke
     plm_tokens_finish(&ids);
 }
 
+// The words of every rule cover the text, and none is empty.
+static void check_words(struct plm_slice text)
+{
+    const struct plm_tok_rule *rule;
+    if (plm_utf8_valid_prefix(text.ptr, text.len) != text.len)
+        return;
+    for (size_t i = 0; (rule = plm_tok_rule_at(i)) != NULL; i++) {
+        struct plm_tok_pre pre;
+        struct plm_tok_words words;
+        struct plm_slice word;
+        size_t at = 0;
+        plm_tok_pre_init(&pre, rule);
+        plm_tok_words_init(&words, &pre, text);
+        while (plm_tok_words_next(&words, &word)) {
+            if (word.len == 0 || word.ptr != text.ptr + at || word.len > text.len - at ||
+                plm_utf8_valid_prefix(word.ptr, word.len) != word.len)
+                abort();
+            at += word.len;
+        }
+        if (at != text.len)
+            abort();
+    }
+}
+
 static void run(const unsigned char *bytes, size_t n, bool spm, struct plm_slice text)
 {
     struct plm_host *host = plm_host_create(0);
@@ -163,6 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     put_list(&w, "tokenizer.ggml.merges", PLM_GGUF_STRING, vocab.n_merges, &vocab.merges);
     size_t size;
     const unsigned char *file = gguf_writer_bytes(&w, &size);
+    check_words((struct plm_slice){at, (size_t)(end - at)});
     run(file, size, spm, (struct plm_slice){at, (size_t)(end - at)});
     gguf_writer_finish(&w);
     free(vocab.tokens.ptr);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/model/tok_split.h"
 #include "core/plimsoll.h"
 #include "core/template/template.h"
 #include "tools/serve/json.h"
@@ -31,6 +32,7 @@ enum kind {
     COMPLETION, // a body of /v1/completions: scan, fields, and the request to its end
     TEXT,       // a text to tokens and back
     TEMPLATE, // a template, with x: the text, l: the text's words, d: an object of as many members
+    WORDS,    // a text is split by every pre-tokenizer
 };
 
 // A text of n times `part`, with `sep` between, then n times `close`; a '#' is the number of its
@@ -135,6 +137,13 @@ static const struct linear_case CASES[] = {
     {"text of mixed marks", TEXT, 3000, "a", "\xcc\x81\xcc\xa3", "", "", "", ""},
     {"text of Hangul", TEXT, 3000, "", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "", "", "", ""},
     {"text of emoji", TEXT, 3000, "", "\xf0\x9f\x98\x80", "", "", "", ""},
+    {"words of blanks", WORDS, 5000, "", " ", "", "", "x", ""},
+    {"words of wide blanks", WORDS, 5000, "", "\xe3\x80\x80", "", "", "1", ""},
+    {"words of capitals", WORDS, 5000, "", "A", "", "", "", ""},
+    {"words of both cases", WORDS, 3000, "", "Aa'", "", "", "", ""},
+    {"words of marks", WORDS, 5000, "", "\xcc\x81", "", "", "A", ""},
+    {"words of ideographs", WORDS, 3000, "", "\xe4\xb8\xad\xe3\x82\xab", "", "", "", ""},
+    {"words of format characters", WORDS, 5000, "", "\xc2\xad", "", "", "", ""},
     // What templates do with what a request brought.
     {"print", TEMPLATE, 2000, "", "word# ", "", "", "", "{{ l }}{{ d }}{{ x }}"},
     {"tojson", TEMPLATE, 1000, "", "word# ", "", "", "", "{{ l | tojson }}{{ d | tojson(indent=2) }}"},
@@ -286,6 +295,21 @@ static void text(void *ctx)
     to_tokens(run, run->text, strlen(run->text));
 }
 
+static void words(void *ctx)
+{
+    struct run *run = ctx;
+    const struct plm_tok_rule *rule;
+    for (size_t i = 0; (rule = plm_tok_rule_at(i)) != NULL; i++) {
+        struct plm_tok_pre pre;
+        struct plm_tok_words walk;
+        struct plm_slice word;
+        plm_tok_pre_init(&pre, rule);
+        plm_tok_words_init(&walk, &pre, (struct plm_slice){run->text, strlen(run->text)});
+        while (plm_tok_words_next(&walk, &word))
+            ;
+    }
+}
+
 static void template(void *ctx)
 {
     struct run *run = ctx;
@@ -348,11 +372,11 @@ static void open_engine(struct run *run, const char *model)
 
 static void run_case(struct run *run, const struct linear_case *c, const char *model)
 {
-    static void (*const works[])(void *) = {chat, completion, text, template};
+    static void (*const works[])(void *) = {chat, completion, text, template, words};
     struct plm_host *host = plm_host_create(0);
     struct plm_error error;
     run->c = c;
-    if (c->kind != TEMPLATE && run->engine == NULL)
+    if (c->kind != TEMPLATE && c->kind != WORDS && run->engine == NULL)
         open_engine(run, model);
     if (c->kind == TEMPLATE &&
         plm_template_create(host, (struct plm_slice){c->source, strlen(c->source)}, &run->tmpl,

@@ -34,7 +34,7 @@ need_packages() {
 
 # What a build of library and tools needs.
 build_packages=(gcc libc6-dev meson ninja-build pkg-config ca-certificates
-    libcurl4-openssl-dev libjson-c-dev libpcre2-dev libssl-dev libutf8proc-dev libxxhash-dev)
+    libcurl4-openssl-dev libjson-c-dev libssl-dev libutf8proc-dev libxxhash-dev)
 
 # What a build with tests needs beside them, and the tests themselves.
 test_packages=(check g++ python3 valgrind locales)
