@@ -84,6 +84,18 @@ static size_t unescape_spaces(struct plm_slice text, char *out)
     return n;
 }
 
+// What the token is found by; out has room for text.len bytes. A user-defined token of SPM is
+// looked for in text whose spaces are still spaces, but some files spell it with U+2581.
+static size_t make_text(enum plm_tok_kind kind, enum plm_tok_type type, struct plm_slice text,
+                        char *out)
+{
+    if (kind == PLM_TOK_SPM && type == PLM_TOK_TYPE_USER_DEFINED)
+        return unescape_spaces(text, out);
+    if (text.len > 0)
+        memcpy(out, text.ptr, text.len);
+    return text.len;
+}
+
 // What the token decodes to; out has room for text.len bytes.
 static size_t make_piece(enum plm_tok_kind kind, enum plm_tok_type type, struct plm_slice text,
                          char *out)
@@ -190,14 +202,13 @@ static int load_strings(struct plm_tok_vocab *vocab, enum plm_tok_kind kind, str
     uint32_t text_n = 0;
     uint32_t piece_n = 0;
     for (int32_t i = 0; i < vocab->n; i++) {
-        struct plm_slice text = tokens->strs[i];
+        const enum plm_tok_type type = (enum plm_tok_type)vocab->type[i];
+        char *at = vocab->text.bytes + text_n;
         vocab->text.at[i] = text_n;
         vocab->piece.at[i] = piece_n;
-        if (text.len > 0)
-            memcpy(vocab->text.bytes + text_n, text.ptr, text.len);
-        text_n += (uint32_t)text.len;
-        piece_n += (uint32_t)make_piece(kind, (enum plm_tok_type)vocab->type[i], text,
-                                        vocab->piece.bytes + piece_n);
+        text_n += (uint32_t)make_text(kind, type, tokens->strs[i], at);
+        const struct plm_slice text = {at, text_n - vocab->text.at[i]};
+        piece_n += (uint32_t)make_piece(kind, type, text, vocab->piece.bytes + piece_n);
     }
     vocab->text.at[vocab->n] = text_n;
     vocab->piece.at[vocab->n] = piece_n;

@@ -117,7 +117,11 @@ int32_t vocab_spm_write(struct gguf_writer *w, const struct vocab_spm *vocab)
     int32_t first = (int32_t)list->n;
     add(list, "<|user|>", 3, 0);
     add(list, "<tool>", 4, 0);
+    for (size_t i = 0; i < vocab->n_added; i++)
+        add(list, vocab->added[i], 4, 0);
     gguf_writer_str(w, "general.architecture", vocab->architecture);
+    if (vocab->no_prefix)
+        gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", false);
     gguf_writer_str(w, "tokenizer.ggml.model", "llama");
     gguf_writer_str(w, "tokenizer.ggml.pre", "default");
     gguf_writer_strs(w, "tokenizer.ggml.tokens", list->ptr, list->n);

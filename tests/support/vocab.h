@@ -35,7 +35,7 @@ struct vocab_bpe {
 int32_t vocab_bpe_write(struct gguf_writer *w, const struct vocab_bpe *vocab);
 
 // SPM. Ids: <unk>, <s>, </s>, the 256 byte tokens from 3, the pieces from 259, then <|user|>
-// (control) and <tool> (user-defined).
+// (control), <tool> (user-defined), and the added ones (user-defined).
 #define VOCAB_SPM_BYTES  3
 #define VOCAB_SPM_PIECES 259
 
@@ -48,7 +48,10 @@ struct vocab_spm {
     const char *architecture;
     const struct vocab_piece *pieces;
     size_t n_pieces;
-    bool no_bytes; // the byte tokens are called something else
+    bool no_bytes;  // the byte tokens are called something else
+    bool no_prefix; // no space is put before a text
+    const char *const *added;
+    size_t n_added;
 };
 
 // Writes the keys; returns the id of <|user|>.

@@ -306,6 +306,55 @@ START_TEST(unknown_characters_without_byte_tokens)
 }
 END_TEST
 
+static void expect_text(const char *text, const int32_t *ids, size_t n)
+{
+    struct plm_buf out;
+    plm_buf_init(&out, host, PLM_HOST_OTHER);
+    ck_assert_int_eq(plm_tokenizer_decode(tokenizer, ids, n, false, &out), PLM_OK);
+    ck_assert_str_eq(out.data, text);
+    plm_buf_finish(&out);
+}
+
+// As Gemma has it: nothing goes before a text, and runs of spaces and lines are added tokens, which
+// are found before anything merges. Files spell their spaces in two ways.
+START_TEST(added_tokens_of_spaces_come_first)
+{
+    static const char *const spaces[] = {"  ", "   ", "\n\n", "<a b>"};
+    static const char *const escaped[] = {"\xE2\x96\x81\xE2\x96\x81",
+                                          "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81", "\n\n",
+                                          "<a\xE2\x96\x81"
+                                          "b>"};
+    for (int way = 0; way < 2; way++) {
+        struct gguf_writer w;
+        struct vocab_spm vocab = {.architecture = "gemma3",
+                                  .pieces = pieces,
+                                  .n_pieces = P_TWO - P_SPACE, // without "▁▁"
+                                  .no_prefix = true,
+                                  .added = way == 0 ? spaces : escaped,
+                                  .n_added = N(spaces)};
+        struct plm_error err = {0};
+        gguf_writer_init(&w);
+        special = vocab_spm_write(&w, &vocab);
+        ck_assert_msg(create(&w, &err) == PLM_OK, "%s", err.msg);
+        const int32_t two = special + 2, three = special + 3, lines = special + 4, ab = special + 5;
+        EXPECT("hell", false, P_HELL);
+        EXPECT(" he", false, P_SPACE_HE);
+        EXPECT("  he", false, two, P_HE);           // not " " and " he"
+        EXPECT("     he", false, three, two, P_HE); // the longest at each place
+        EXPECT("he\n\n\nhe", false, P_HE, lines, VOCAB_SPM_BYTES + '\n', P_HE);
+        EXPECT("l<a b>l", false, P_L, ab, P_L);
+        EXPECT("\xE2\x82\xAC", false, VOCAB_SPM_BYTES + 0xE2, VOCAB_SPM_BYTES + 0x82,
+               VOCAB_SPM_BYTES + 0xAC);
+        const int32_t ids[] = {two, P_HE, ab, P_SPACE_HE, three, lines};
+        expect_text("  he<a b> he   \n\n", ids, N(ids));
+        const int32_t first[] = {P_SPACE_HE}; // nothing was put before it
+        expect_text(" he", first, 1);
+        plm_tokenizer_destroy(tokenizer);
+        tokenizer = NULL;
+    }
+}
+END_TEST
+
 START_TEST(chat_tokens_of_phi3_swallow_white_space)
 {
     create_spm("phi3", false);
@@ -805,6 +854,7 @@ int main(void)
     tcase_add_test(tcase, unknown_characters_without_byte_tokens);
     tcase_add_test(tcase, chat_tokens_of_phi3_swallow_white_space);
     tcase_add_test(tcase, both_engines_merge_as_the_literal_one);
+    tcase_add_test(tcase, added_tokens_of_spaces_come_first);
     tcase_add_test(tcase, long_runs_take_linear_time);
     tcase_add_test(tcase, every_rule_takes_linear_time);
     tcase_add_test(tcase, rules_have_names_and_flags);
