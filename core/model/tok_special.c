@@ -51,10 +51,10 @@ bool plm_tok_ends_turn(struct plm_slice text)
         "<|END_OF_TURN_TOKEN|>",
         "<EOT>",
         "_<EOT>",
+        "<|EOT|>",
+        "[EOT]",
         "<end_of_utterance>",
-        // With U+FF5C and U+2581.
-        ("<\xEF\xBD\x9C"
-         "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
+        "<｜end▁of▁sentence｜>",
     };
     return text_is_one_of(text, texts, sizeof(texts) / sizeof(*texts));
 }

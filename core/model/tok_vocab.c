@@ -147,8 +147,8 @@ static int load_types(struct plm_tok_vocab *vocab, struct plm_host *host,
 static void retype_control(struct plm_tok_vocab *vocab, const struct plm_gguf_array *tokens)
 {
     static const char *const texts[] = {
-        "</s>",         "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
-        "<fim_prefix>", "<fim_suffix>",   "<fim_middle>",
+        "</s>",         "<|fim_prefix|>", "<|fim_suffix|>",  "<|fim_middle|>", "<fim_prefix>",
+        "<fim_suffix>", "<fim_middle>",   "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>",
     };
     for (int32_t i = 0; i < vocab->n; i++) {
         if (vocab->type[i] != PLM_TOK_TYPE_USER_DEFINED)

@@ -355,6 +355,33 @@ START_TEST(added_tokens_of_spaces_come_first)
 }
 END_TEST
 
+// Files give these the type of user-defined tokens, which any text could spell.
+START_TEST(control_tokens_are_known_by_their_spelling)
+{
+    static const char *const added[] = {"<|EOT|>", "<｜fim▁begin｜>", "<｜fim▁x｜>"};
+    struct gguf_writer w;
+    struct vocab_spm vocab = {.architecture = "llama",
+                              .pieces = pieces,
+                              .n_pieces = N(pieces),
+                              .no_prefix = true,
+                              .added = added,
+                              .n_added = N(added)};
+    struct plm_error err = {0};
+    gguf_writer_init(&w);
+    special = vocab_spm_write(&w, &vocab);
+    ck_assert_msg(create(&w, &err) == PLM_OK, "%s", err.msg);
+    ck_assert(plm_tokenizer_is_control(tokenizer, special + 2));
+    ck_assert(plm_tokenizer_is_control(tokenizer, special + 3));
+    ck_assert(!plm_tokenizer_is_control(tokenizer, special + 4));
+    ck_assert(plm_tokenizer_is_eog(tokenizer, special + 2));
+    ck_assert(!plm_tokenizer_is_eog(tokenizer, special + 3));
+    EXPECT("<｜fim▁begin｜>", true, special + 3);
+    EXPECT("<|EOT|>", false, VOCAB_SPM_BYTES + '<', VOCAB_SPM_BYTES + '|', VOCAB_SPM_BYTES + 'E',
+           VOCAB_SPM_BYTES + 'O', VOCAB_SPM_BYTES + 'T', VOCAB_SPM_BYTES + '|',
+           VOCAB_SPM_BYTES + '>');
+}
+END_TEST
+
 START_TEST(chat_tokens_of_phi3_swallow_white_space)
 {
     create_spm("phi3", false);
@@ -855,6 +882,7 @@ int main(void)
     tcase_add_test(tcase, chat_tokens_of_phi3_swallow_white_space);
     tcase_add_test(tcase, both_engines_merge_as_the_literal_one);
     tcase_add_test(tcase, added_tokens_of_spaces_come_first);
+    tcase_add_test(tcase, control_tokens_are_known_by_their_spelling);
     tcase_add_test(tcase, long_runs_take_linear_time);
     tcase_add_test(tcase, every_rule_takes_linear_time);
     tcase_add_test(tcase, rules_have_names_and_flags);
