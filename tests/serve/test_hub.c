@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/pull/head.h"
 #include "tools/pull/hub.h"
 
 static const struct {
@@ -155,6 +156,49 @@ START_TEST(a_listing_gives_files_and_a_choice)
 }
 END_TEST
 
+#define HASH "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+static void take(struct plm_head *a, const char *line)
+{
+    plm_head_line(a, line, strlen(line));
+}
+
+START_TEST(heads_are_read_of_the_right_answer)
+{
+    struct plm_head a;
+    plm_head_init(&a);
+    take(&a, "HTTP/1.1 302 Found\r\n");
+    take(&a, "X-Linked-ETag: \"" HASH "\"\r\n");
+    take(&a, "x-linked-size:  123 \r\n");
+    take(&a, "ETag: \"of the redirect\"\r\n");
+    take(&a, "HTTP/1.1 206 Partial Content\r\n");
+    take(&a, "Content-Range: bytes 100-122/123\r\n");
+    // What another host says of the file is not the hub's word.
+    take(&a,
+         "X-Linked-Etag: \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"\r\n");
+    take(&a, "X-Linked-Size: 5\r\n");
+    ck_assert_str_eq(a.linked_hash, HASH);
+    ck_assert_int_eq(a.linked_bytes, 123);
+    ck_assert_int_eq(a.from, 100);
+    ck_assert_int_eq(a.total, 123);
+    ck_assert_str_eq(a.validator, "");
+    take(&a, "Last-Modified: yesterday\r\n");
+    ck_assert_str_eq(a.validator, "yesterday");
+    take(&a, "ETag: W/\"weak\"\r\n");
+    ck_assert_str_eq(a.validator, "yesterday");
+    take(&a, "ETag: \"strong\"\r\n");
+    ck_assert_str_eq(a.validator, "\"strong\"");
+    take(&a, "Last-Modified: today\r\n");
+    ck_assert_str_eq(a.validator, "\"strong\"");
+    take(&a, "Retry-After: 1234567890123456789");
+    ck_assert_int_eq(a.retry_after_s, -1);
+    take(&a, "Retry-After: 17");
+    ck_assert_int_eq(a.retry_after_s, 17);
+    take(&a, "Content-Range: bytes */77");
+    ck_assert_int_eq(a.total, 77);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("hub");
@@ -165,6 +209,7 @@ int main(void)
     tcase_add_loop_test(tc, quantisations_are_whole_words, 0, sizeof(quants) / sizeof(quants[0]));
     tcase_add_test(tc, splits_are_named_by_their_parts);
     tcase_add_test(tc, a_listing_gives_files_and_a_choice);
+    tcase_add_test(tc, heads_are_read_of_the_right_answer);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -132,20 +132,6 @@ bool plm_client_is_private(struct plm_client *client, const char *url)
     return ok;
 }
 
-static bool is_printable(char c)
-{
-    return c >= ' ' && c <= '~';
-}
-
-// Foreign text for a message or a header that is kept: what is not printable becomes '?'.
-static void copy_printable(char *out, size_t cap, const char *text, size_t len)
-{
-    const size_t n = len < cap ? len : cap - 1;
-    for (size_t i = 0; i < n; i++)
-        out[i] = is_printable(text[i]) ? text[i] : '?';
-    out[n] = '\0';
-}
-
 static int hex_digit(char c)
 {
     const char *digits = "0123456789abcdef0123456789ABCDEF";
@@ -187,104 +173,16 @@ bool plm_client_file_name(struct plm_client *client, const char *url, char *out,
 struct transfer {
     struct plm_client *client;
     const struct plm_client_request *request;
-    struct plm_client_answer answer;
-    int hops;   // answers whose heads were begun
+    struct plm_head head;
     bool begun; // request->begin() was called
     bool ended; // by begin() or take()
 };
-
-// A whole number of at most 18 digits; -1: something else.
-static int64_t number_of(const char *text, size_t len)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return -1;
-        n = 10 * n + (text[i] - '0');
-    }
-    return len > 0 && len <= 18 ? n : -1;
-}
-
-// "bytes 100-199/200"
-static void read_range(struct plm_client_answer *answer, const char *value, size_t len)
-{
-    const char *dash = memchr(value, '-', len), *slash = memchr(value, '/', len);
-    if (len < 6 || strncasecmp(value, "bytes ", 6) != 0 || slash == NULL)
-        return;
-    if (dash != NULL && dash < slash)
-        answer->from = number_of(value + 6, (size_t)(dash - value) - 6);
-    answer->total = number_of(slash + 1, len - (size_t)(slash + 1 - value));
-}
-
-// W/"x" is weak: the same meaning, maybe other bytes.
-static void read_etag(struct plm_client_answer *answer, const char *value, size_t len)
-{
-    if (len > 2 && len < sizeof(answer->validator) && value[0] == '"')
-        copy_printable(answer->validator, sizeof(answer->validator), value, len);
-}
-
-// "x", W/"x" or x, where x is a SHA-256.
-static void read_linked_hash(struct plm_client_answer *answer, const char *value, size_t len)
-{
-    char text[PLM_HUB_HASH_DIGITS + 1] = "";
-    const char *quote = memchr(value, '"', len);
-    if (quote != NULL) {
-        len -= (size_t)(quote + 1 - value);
-        value = quote + 1;
-    }
-    if (len >= PLM_HUB_HASH_DIGITS)
-        memcpy(text, value, PLM_HUB_HASH_DIGITS);
-    if (plm_hub_is_hash(text) && (len == PLM_HUB_HASH_DIGITS || value[PLM_HUB_HASH_DIGITS] == '"'))
-        memcpy(answer->linked_hash, text, sizeof(text));
-}
-
-// A new head: what an earlier answer of the same request said of itself is past, but the first one
-// knows what lies behind its redirect.
-static void begin_head(struct transfer *t)
-{
-    struct plm_client_answer *a = &t->answer;
-    t->hops++;
-    a->from = a->total = a->retry_after_s = -1;
-    a->validator[0] = a->reason[0] = '\0';
-}
-
-static void read_field(struct transfer *t, const char *name, size_t name_len, const char *value,
-                       size_t len)
-{
-    struct plm_client_answer *a = &t->answer;
-#define IS(text) (name_len == sizeof(text) - 1 && strncasecmp(name, text, name_len) == 0)
-    if (IS("content-range"))
-        read_range(a, value, len);
-    else if (IS("etag"))
-        read_etag(a, value, len);
-    else if (IS("last-modified") && a->validator[0] == '\0')
-        copy_printable(a->validator, sizeof(a->validator), value, len);
-    else if (IS("retry-after"))
-        a->retry_after_s = number_of(value, len);
-    else if (IS("x-error-message"))
-        copy_printable(a->reason, sizeof(a->reason), value, len);
-    else if (IS("x-linked-etag") && t->hops == 1)
-        read_linked_hash(a, value, len);
-    else if (IS("x-linked-size") && t->hops == 1)
-        a->linked_bytes = number_of(value, len);
-#undef IS
-}
 
 // libcurl hands over one line at a time, and bounds it and the whole head.
 static size_t on_header(char *data, size_t one, size_t len, void *ctx)
 {
     struct transfer *t = ctx;
-    const char *colon = memchr(data, ':', len);
-    if (len >= 5 && memcmp(data, "HTTP/", 5) == 0) {
-        begin_head(t);
-    } else if (colon != NULL) {
-        const char *value = colon + 1, *end = data + len;
-        while (value < end && (*value == ' ' || *value == '\t'))
-            value++;
-        while (end > value && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' '))
-            end--;
-        read_field(t, data, (size_t)(colon - data), value, (size_t)(end - value));
-    }
+    plm_head_line(&t->head, data, len);
     return one * len;
 }
 
@@ -293,12 +191,12 @@ static bool begin_body(struct transfer *t)
     struct plm_client *c = t->client;
     curl_off_t bytes = -1;
     t->begun = true;
-    c->easy_getinfo(t->client->easy, CURLINFO_RESPONSE_CODE, &t->answer.status);
+    c->easy_getinfo(t->client->easy, CURLINFO_RESPONSE_CODE, &t->head.status);
     c->easy_getinfo(t->client->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
-    t->answer.bytes = bytes;
-    if (t->answer.status / 100 != 2)
+    t->head.bytes = bytes;
+    if (t->head.status / 100 != 2)
         return true;
-    t->ended = !t->request->begin(t->request->ctx, &t->answer);
+    t->ended = !t->request->begin(t->request->ctx, &t->head);
     return !t->ended;
 }
 
@@ -309,7 +207,7 @@ static size_t on_body(char *data, size_t one, size_t len, void *ctx)
     struct transfer *t = ctx;
     if (!t->begun && !begin_body(t))
         return 0;
-    if (t->answer.status / 100 == 2) {
+    if (t->head.status / 100 == 2) {
         t->ended = !t->request->take(t->request->ctx, data, len);
         return t->ended ? 0 : one * len;
     }
@@ -357,7 +255,7 @@ static void set_options(struct transfer *t)
     c->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
     c->easy_setopt(easy, CURLOPT_MAXREDIRS, REDIRECTS_MAX);
     c->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    c->easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); // a proxy's answer is not the hub's
+    c->easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); // a proxy's head is not the hub's
     c->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, seconds);
     c->easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
     c->easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, seconds);
@@ -412,7 +310,7 @@ static bool add_headers(struct transfer *t, struct curl_slist **list)
 
 static enum plm_client_result result_of(struct transfer *t, CURLcode code)
 {
-    struct plm_client_answer *a = &t->answer;
+    struct plm_head *a = &t->head;
     if (t->ended)
         return PLM_CLIENT_ENDED;
     switch (code) {
@@ -422,8 +320,8 @@ static enum plm_client_result result_of(struct transfer *t, CURLcode code)
     case CURLE_WRITE_ERROR: return PLM_CLIENT_ANSWERED;
     default: break;
     }
-    copy_printable(a->reason, sizeof(a->reason), t->client->easy_strerror(code),
-                   strlen(t->client->easy_strerror(code)));
+    plm_copy_printable(a->reason, sizeof(a->reason), t->client->easy_strerror(code),
+                       strlen(t->client->easy_strerror(code)));
     switch (code) {
     case CURLE_COULDNT_RESOLVE_PROXY:
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -442,14 +340,12 @@ static enum plm_client_result result_of(struct transfer *t, CURLcode code)
 
 enum plm_client_result plm_client_get(struct plm_client *client,
                                       const struct plm_client_request *request,
-                                      struct plm_client_answer *ret)
+                                      struct plm_head *ret)
 {
     struct transfer t = {.client = client, .request = request};
     struct curl_slist *list = NULL;
     enum plm_client_result result = PLM_CLIENT_FAILED;
-    t.answer = (struct plm_client_answer){.bytes = -1, .linked_bytes = -1};
-    begin_head(&t);
-    t.hops = 0;
+    plm_head_init(&t.head);
     set_options(&t);
     if (add_headers(&t, &list)) {
         const CURLcode code = client->easy_perform(client->easy);
@@ -457,11 +353,11 @@ enum plm_client_result plm_client_get(struct plm_client *client,
             begin_body(&t);
         result = result_of(&t, code);
     } else {
-        snprintf(t.answer.reason, sizeof(t.answer.reason), "out of memory");
+        snprintf(t.head.reason, sizeof(t.head.reason), "out of memory");
     }
     client->easy_setopt(client->easy, CURLOPT_HTTPHEADER, NULL);
     client->slist_free_all(list);
-    *ret = t.answer;
+    *ret = t.head;
     return result;
 }
 

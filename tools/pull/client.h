@@ -10,27 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/pull/hub.h"
+#include "tools/pull/head.h"
 
 struct plm_client;
 
 // NULL: a message was printed.
 struct plm_client *plm_client_create(const char *command);
 void plm_client_destroy(struct plm_client *client);
-
-// What the answer's head says.
-struct plm_client_answer {
-    long status;
-    int64_t bytes;         // of the body that follows; -1: not said
-    int64_t from, total;   // of a 206, by its Content-Range; -1: not said
-    int64_t retry_after_s; // -1: not said
-    // What says that the content is the same as before, for If-Range: a strong ETag or a date.
-    char validator[160];
-    // By the hub, before it sends elsewhere: what the file really is.
-    char linked_hash[PLM_HUB_HASH_DIGITS + 1];
-    int64_t linked_bytes; // -1: not said
-    char reason[200];     // what the server says went wrong; printable; "" where it does not
-};
 
 struct plm_client_request {
     const char *url;
@@ -41,7 +27,7 @@ struct plm_client_request {
     void *ctx;
     // Of an answer of success: once when its body begins (also an empty one), then with its bytes.
     // False ends the transfer; the functions know why.
-    bool (*begin)(void *ctx, const struct plm_client_answer *answer);
+    bool (*begin)(void *ctx, const struct plm_head *head);
     bool (*take)(void *ctx, const char *data, size_t len);
 };
 
@@ -56,7 +42,7 @@ enum plm_client_result {
 // Follows redirects. On CUT and FAILED *ret->reason says why.
 enum plm_client_result plm_client_get(struct plm_client *client,
                                       const struct plm_client_request *request,
-                                      struct plm_client_answer *ret);
+                                      struct plm_head *ret);
 
 // Whether a token may go to this address: by TLS, or in clear to this machine.
 bool plm_client_is_private(struct plm_client *client, const char *url);

@@ -22,11 +22,11 @@ void plm_client_destroy(struct plm_client *client)
 
 enum plm_client_result plm_client_get(struct plm_client *client,
                                       const struct plm_client_request *request,
-                                      struct plm_client_answer *ret)
+                                      struct plm_head *ret)
 {
     (void)client;
     (void)request;
-    *ret = (struct plm_client_answer){.status = 0};
+    *ret = (struct plm_head){.status = 0};
     return PLM_CLIENT_FAILED;
 }
 

@@ -192,7 +192,7 @@ static bool part_has_room(struct job *job, int64_t bytes)
 }
 
 // What the server says of the file against what is known, or becomes known by it.
-static bool learn(struct job *job, const struct plm_client_answer *a)
+static bool learn(struct job *job, const struct plm_head *a)
 {
     struct plm_fetch *f = job->f;
     const int64_t said = a->status == 206 ? a->total : a->bytes;
@@ -209,7 +209,7 @@ static bool learn(struct job *job, const struct plm_client_answer *a)
     return f->bytes < 0 || part_has_room(job, f->bytes - job->have);
 }
 
-static void write_note(struct job *job, const struct plm_client_answer *a)
+static void write_note(struct job *job, const struct plm_head *a)
 {
     const struct plm_fetch *f = job->f;
     snprintf(job->note, sizeof(job->note), "%s", a->validator);
@@ -219,7 +219,7 @@ static void write_note(struct job *job, const struct plm_client_answer *a)
         unlink(f->note);
 }
 
-static bool begin(void *ctx, const struct plm_client_answer *a)
+static bool begin(void *ctx, const struct plm_head *a)
 {
     struct job *job = ctx;
     const bool goes_on = a->status == 206 && job->have > 0 && a->from == job->have;
@@ -274,8 +274,8 @@ static bool take(void *ctx, const char *data, size_t len)
 // How the answer without the file is to be understood.
 enum verdict { AGAIN, FROM_START, NEVER };
 
-static enum verdict verdict_of(const struct plm_fetch *f, const struct plm_client_answer *a,
-                               char *why, size_t cap)
+static enum verdict verdict_of(const struct plm_fetch *f, const struct plm_head *a, char *why,
+                               size_t cap)
 {
     snprintf(why, cap, "HTTP %ld%s%s", a->status, a->reason[0] != '\0' ? ": " : "", a->reason);
     const size_t at = strlen(why);
@@ -330,7 +330,7 @@ static enum plm_fetch_result get_all(struct job *job)
     for (int tries = 0; tries < TRIES_MAX; tries++) {
         if (f->bytes >= 0 && job->have == f->bytes)
             return PLM_FETCH_DONE;
-        struct plm_client_answer a;
+        struct plm_head a;
         const int64_t before = job->have;
         const struct plm_client_request request = {
             .url = f->url,
@@ -444,7 +444,7 @@ struct text {
     size_t len, cap, max;
 };
 
-static bool begin_text(void *ctx, const struct plm_client_answer *a)
+static bool begin_text(void *ctx, const struct plm_head *a)
 {
     struct text *text = ctx;
     text->len = 0;
@@ -483,7 +483,7 @@ enum plm_fetch_result plm_fetch_text(const struct plm_fetch *f, size_t max_bytes
                                                .begin = begin_text,
                                                .take = take_text};
     enum plm_client_result r = PLM_CLIENT_FAILED;
-    struct plm_client_answer a = {.status = 0};
+    struct plm_head a = {.status = 0};
     char why[320] = "";
     for (int tries = 1;; tries++) {
         r = plm_client_get(f->client, &request, &a);
