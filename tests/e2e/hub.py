@@ -185,6 +185,16 @@ def give(upto=None, then="close", ranges=True, length=0, chunked=False, headers=
     return step
 
 
+def silent(seconds):
+    """Not even a head, for so long; then the connection is closed."""
+
+    def step(hub, h, _):
+        time.sleep(seconds)
+        h.close_connection = True
+
+    return step
+
+
 def status(code, **headers):
     def step(hub, h, _):
         hub.say(h, code, {key.replace("_", "-"): value for key, value in headers.items()}, b"<html>no</html>")

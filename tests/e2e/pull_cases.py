@@ -16,7 +16,7 @@ import time
 import harness
 from harness import NotHere, case, check, main, same, wait_until
 from terminal import CTRL_C, Terminal
-from hub import COMMIT, REPO, Hub, Large, give, hash_of, model, status
+from hub import COMMIT, REPO, Hub, Large, give, hash_of, model, silent, status
 
 NAME = "tiny-Q4_K_M.gguf"
 DATA = model(300_000)
@@ -157,10 +157,10 @@ def a_split_model_comes_whole():
 @case
 def a_cut_or_stalled_line_goes_on_where_it_ended():
     with Hub({NAME: DATA}) as hub, Place(hub) as place:
-        hub.script = [give(upto=100_000), give(upto=50_000, then="stall"), give(upto=0), give()]
+        hub.script = [give(upto=100_000), give(upto=50_000, then="stall"), give(upto=0), silent(4), give()]
         done = place.pull()
         good(done, place)
-        same([h.get("range") for _, h in hub.asked()], [None, "bytes=100000-", "bytes=150000-", "bytes=150000-"])
+        same([h.get("range") for _, h in hub.asked()], [None, "bytes=100000-"] + ["bytes=150000-"] * 3)
 
 
 @case
@@ -204,8 +204,22 @@ def refusals_say_why():
         bad(place.pull("user/none"), "user/none: HTTP 404")
         hub.token = "other"
         bad(place.pull(), "HTTP 401: Access to this ? repository")
+        hub.token, hub.cdn = None, hub.url  # a redirect to itself
+        bad(place.pull(), "edirect")
+        check(len(hub.asked()) < 20, "it went round and round")
     with Place(None) as place:
         bad(place.pull(), "user/repo-GGUF: ")
+
+
+@case
+def a_server_that_brings_nothing_is_given_up():
+    if "PLIMSOLL_PULL_MIB" not in os.environ:
+        raise NotHere("half a minute; the whole check has it")
+    with Hub({NAME: DATA}) as hub, Place(hub) as place:
+        hub.script = [give(upto=1000)] + [status(503, X_Error_Message="maintenance")] * 100
+        bad(place.pull(), "HTTP 503: maintenance; trying again", f"{NAME}: HTTP 503: maintenance\n")
+        same(len(hub.asked()), 7)
+        same(place.part().stat().st_size, 1000)
 
 
 @case
