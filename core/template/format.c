@@ -140,7 +140,7 @@ static bool put_value(struct plm_trun *r, struct plm_tbuf *buf, struct spec *spe
 static bool repr_value(struct plm_trun *r, struct plm_tval *v)
 {
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    return buf != NULL && plm_tval_repr(r, buf, v, false) && plm_tbuf_value(r, buf, v);
+    return buf != NULL && plm_tval_repr(r, buf, v) && plm_tbuf_value(r, buf, v);
 }
 
 // The part of a field after ':'.

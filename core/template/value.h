@@ -253,9 +253,9 @@ bool plm_tval_cmp(struct plm_trun *r, const struct plm_tval *a, const struct plm
                   bool *ret_nan, const char *op);
 bool plm_tval_hash(struct plm_trun *r, const struct plm_tval *v, uint64_t *ret);
 bool plm_tval_hashable(const struct plm_tval *v);
-// Python's str() and repr(), appended; user says whose the punctuation of scalars is.
+// Python's str() and repr(), appended (print.c).
 bool plm_tval_print(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v);
-bool plm_tval_repr(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v, bool user);
+bool plm_tval_repr(struct plm_trun *r, struct plm_tbuf *buf, const struct plm_tval *v);
 // Replaces a value by the string that str() makes of it.
 bool plm_tval_text(struct plm_trun *r, struct plm_tval *v);
 

@@ -91,6 +91,8 @@ static const struct {
     {"X{{ d }}{{ [u, (u,)] }}Y", true},
     {"X{{ d | string }}Y", true},
     {"X{{ u | tojson | tojson }}Y", true},
+    {"X{{ ['q', 1] | tojson(separators=(u, ': ')) }}{{ {'q': 1} | tojson(separators=(',', u)) }}Y",
+     true},
     {"X{{ u[1:] }}{{ u[::-1] }}{{ u[0] }}Y", false},
     {"X{{ u.split('_')[1] }}{{ u.rsplit('_', 1)[0] }}Y", false},
     {"X{{ [u, u] | join('Y') }}{{ 'X'.join([u, u]) }}Y", true},
