@@ -84,7 +84,8 @@ START_TEST(a_layer_of_one_type_is_eight_dispatches)
     } layers[] = {{"llama-rope3-q8_0", 8, 1},
                   {"phi3-longrope-q8_0", 8, 1},
                   {"qwen3-tied-q8_0", 8, 1},
-                  {"gemma3-q8_0", 10, 2}};
+                  {"gemma3-q8_0", 10, 2},
+                  {"smollm3-q8_0", 8, 1}};
     struct runner *r = open_model(layers[_i].name, runner_fused_cpu(PLM_GPU_PREFERS), false);
     float *logits = malloc(sizeof(float) * runner_facts(r)->n_vocab);
     step(r, 0, 1, logits);
@@ -103,7 +104,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, fused_steps_have_the_bits_of_plain_ones, 0, n);
     tcase_add_loop_test(tcase, so_they_have_with_float_activations, 0, n);
-    tcase_add_loop_test(tcase, a_layer_of_one_type_is_eight_dispatches, 0, 4);
+    tcase_add_loop_test(tcase, a_layer_of_one_type_is_eight_dispatches, 0, 5);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);
 }
