@@ -149,7 +149,7 @@ struct plm_arch {
 };
 
 // All of them; the one list, besides that of files.
-#define PLM_ARCHS(X) X(gemma3) X(llama) X(phi3) X(qwen2) X(qwen3) X(smollm3)
+#define PLM_ARCHS(X) X(gemma3) X(llama) X(mistral3) X(phi3) X(qwen2) X(qwen3) X(smollm3)
 #define X(name)      extern const struct plm_arch plm_arch_##name;
 PLM_ARCHS(X)
 #undef X

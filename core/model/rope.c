@@ -9,18 +9,20 @@
 // yarn (arXiv 2309.00071): pairs that turn often within the original context keep their increments,
 // those that turn less than once are scaled. The defaults are the paper's: pairs of 32 turns are
 // the last to be kept, those of one the first to be scaled, q and k grow by 0.1 ln(factor) + 1.
+// A log multiplier m takes 0.1 m ln(factor) + 1 of that back.
 static int read_yarn(const struct plm_keys *keys, float factor, struct plm_rope_spec *rope,
                      struct plm_error *err)
 {
     static const struct plm_int_key original = {"rope.scaling.original_context_length", 0, 1,
                                                 1u << 24, PLM_REQUIRED};
-    float fast = 32.0f, slow = 1.0f, attention = 1.0f;
+    float fast = 32.0f, slow = 1.0f, attention = 1.0f, log_multiplier = 0;
     uint32_t context = 0;
     int r;
     if ((r = plm_keys_ints(keys, &original, 1, &context, err)) ||
         (r = plm_keys_float(keys, "rope.scaling.yarn_beta_fast", &fast, err)) ||
         (r = plm_keys_float(keys, "rope.scaling.yarn_beta_slow", &slow, err)) ||
-        (r = plm_keys_float(keys, "rope.scaling.attn_factor", &attention, err)))
+        (r = plm_keys_float(keys, "rope.scaling.attn_factor", &attention, err)) ||
+        (r = plm_keys_float(keys, "rope.scaling.yarn_log_multiplier", &log_multiplier, err)))
         return r;
     if (rope->base <= 1.0f || fast < slow)
         return plm_fail(err, PLM_ERR_FORMAT,
@@ -34,7 +36,8 @@ static int read_yarn(const struct plm_keys *keys, float factor, struct plm_rope_
     rope->scale = (float)fmin(ceil(scale), rope->dims - 1.0);
     if (rope->scale <= rope->keep)
         rope->scale = rope->keep + 0.001f; // a step
-    rope->magnitude = attention * (factor > 1 ? 0.1f * logf(factor) + 1.0f : 1.0f);
+    const float grown = factor > 1 ? 0.1f * logf(factor) : 0;
+    rope->magnitude = attention * (grown + 1.0f) / (log_multiplier * grown + 1.0f);
     return PLM_OK;
 }
 

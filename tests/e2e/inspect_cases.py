@@ -43,7 +43,7 @@ def type_changed(tensor, to):
 # The file, and what is said of it.
 BROKEN = {
     "arch": (value_changed(b"general.architecture", b"llama", b"lxama"),
-             'architecture "lxama" is not supported (there are: gemma3, llama, phi3, qwen2, qwen3, smollm3)'),
+             'architecture "lxama" is not supported (there are: gemma3, llama, mistral3, phi3, qwen2, qwen3, smollm3)'),
     "key": (changed(b"llama.block_count", b"llama.block_cxunt"), "key llama.block_count is missing"),
     "pre": (value_changed(b"tokenizer.ggml.pre", b"gpt-2", b"gpt-9"),
             'tokenizer.ggml.pre "gpt-9" is not supported (there are: gpt-2, mpt, smollm, starcoder, refact, falcon, '

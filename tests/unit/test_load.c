@@ -28,6 +28,7 @@ static const char *const models[] = {
     "llama-k256-q4_k_m", "llama-rope3-q8_0",   "llama-tied-bf16",    "llama-tied-q4_0",
     "llama-tied-q4_1",   "mistral-window-f32", "phi3-longrope-q8_0", "qwen2-tied-q8_0",
     "qwen2-untied-q4_1", "qwen3-tied-q8_0",    "gemma3-q8_0",        "smollm3-q8_0",
+    "mistral3-q8_0",
 };
 #define N_MODELS (sizeof(models) / sizeof(models[0]))
 
