@@ -29,6 +29,8 @@ static const char *const models[] = {
     "llama-tied-q4_1",   "mistral-window-f32", "phi3-longrope-q8_0", "qwen2-tied-q8_0",
     "qwen2-untied-q4_1", "qwen3-tied-q8_0",    "gemma3-q8_0",        "smollm3-q8_0",
     "mistral3-q8_0",
+"qwen3-yarn-q8_0",
+"gemma3-cap-q8_0",
 };
 #define N_MODELS (sizeof(models) / sizeof(models[0]))
 
