@@ -56,9 +56,9 @@ static void compare(const char *name, bool strict)
 }
 
 static const char *const models[] = {
-    "llama-rope3-q8_0",   "llama-k256-q4_k_m", "llama-tied-bf16",
-    "qwen2-tied-q8_0",    "qwen2-untied-q4_1", "mistral-window-f32",
-    "phi3-longrope-q8_0", "qwen3-tied-q8_0",   "gemma3-q8_0"};
+    "llama-rope3-q8_0",  "llama-k256-q4_k_m",  "llama-tied-bf16",    "qwen2-tied-q8_0",
+    "qwen2-untied-q4_1", "mistral-window-f32", "phi3-longrope-q8_0", "qwen3-tied-q8_0",
+    "gemma3-q8_0",       "smollm3-q8_0"};
 
 START_TEST(fused_steps_have_the_bits_of_plain_ones)
 {
