@@ -28,9 +28,7 @@ static const char *const models[] = {
     "llama-k256-q4_k_m", "llama-rope3-q8_0",   "llama-tied-bf16",    "llama-tied-q4_0",
     "llama-tied-q4_1",   "mistral-window-f32", "phi3-longrope-q8_0", "qwen2-tied-q8_0",
     "qwen2-untied-q4_1", "qwen3-tied-q8_0",    "gemma3-q8_0",        "smollm3-q8_0",
-    "mistral3-q8_0",
-"qwen3-yarn-q8_0",
-"gemma3-cap-q8_0",
+    "mistral3-q8_0",     "qwen3-yarn-q8_0",    "gemma3-cap-q8_0",
 };
 #define N_MODELS (sizeof(models) / sizeof(models[0]))
 
@@ -251,8 +249,13 @@ START_TEST(increments_follow_the_file)
         PLM_OK);
     read_factors(&l, factors);
     for (uint32_t i = 0; i < rope->dims / 2; i++) {
-        const long double radians =
-            powl(rope->base, -2.0L * i / rope->dims) * rope->freq_scale / (long double)factors[i];
+        // Of yarn: the share of pair i that is scaled.
+        const long double share =
+            rope->scale == 0 ? 1 : ((long double)i - rope->keep) / (rope->scale - rope->keep);
+        const long double scaled = fminl(fmaxl(share, 0), 1);
+        const long double radians = powl(rope->base, -2.0L * i / rope->dims) *
+                                    (scaled * rope->freq_scale + 1 - scaled) /
+                                    (long double)factors[i];
         for (uint32_t pos = 1; pos < 1u << 24; pos = pos * 3 + 1) {
             const double got = ldexp((double)(pos * increments[i]), -64) * 2 * acos(-1.0);
             ck_assert_double_eq_tol(cos(got), (double)cosl(pos * radians), 1e-7);
