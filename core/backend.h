@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend contract: everything the core knows about a device. A backend is one const struct
-// plm_backend; only core/device.c calls through it, after checking the arguments, so backends do
+// plm_backend; only core/device calls through it, after checking the arguments, so backends do
 // not check again.
 //
 // Rules for every entry:
@@ -133,7 +133,7 @@ struct plm_cgroup {
     uint64_t reclaimable_bytes; // inactive_file + active_file - dirty - writeback, at least 0
 };
 
-// A reading of the driver. Unclamped: core/device.c clamps it.
+// A reading of the driver. Unclamped: core/device/readings.c clamps it.
 struct plm_mem_info {
     uint64_t total_bytes;
     uint64_t free_bytes;

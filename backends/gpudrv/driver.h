@@ -30,7 +30,8 @@ enum plm_gpu_result {
     PLM_GPU_UNKNOWN,     // whatever else; nothing that follows can be relied on
 };
 
-#define PLM_GPU_ARGS_MAX 128 // bytes of a kernel's argument (core/device.c asserts it of every op)
+#define PLM_GPU_ARGS_MAX                                                                           \
+    128 // bytes of a kernel's argument (core/device/lists.c asserts it of every op)
 
 // A card as far as it matters before it is opened.
 struct plm_gpu_card {
