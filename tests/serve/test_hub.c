@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/suite.h"
 #include "tools/pull/head.h"
 #include "tools/pull/hub.h"
 
@@ -211,9 +212,5 @@ int main(void)
     tcase_add_test(tc, a_listing_gives_files_and_a_choice);
     tcase_add_test(tc, heads_are_read_of_the_right_answer);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

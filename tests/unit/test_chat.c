@@ -9,38 +9,8 @@
 #include "core/base/alloc.h"
 #include "core/model/chat.h"
 #include "core/template/template.h"
+#include "tests/support/render.h"
 #include "tests/support/suite.h"
-
-static struct plm_host *host;
-static struct plm_render render;
-static struct plm_error err;
-
-static void set_up(void)
-{
-    host = plm_host_create(0);
-    render = (struct plm_render){0};
-    err = (struct plm_error){0};
-}
-
-static void tear_down(void)
-{
-    plm_render_finish(&render);
-    ck_assert_int_eq(plm_host_destroy(host), 0);
-}
-
-static int load(const char *source, struct plm_template **ret)
-{
-    return plm_template_create(host, (struct plm_slice){source, strlen(source)}, ret, &err);
-}
-
-static bool trusted_at(size_t at)
-{
-    for (size_t i = 0; i < render.n_spans; i++)
-        if (at >= render.spans[i].begin && at < render.spans[i].end)
-            return render.spans[i].trusted;
-    ck_abort_msg("byte %zu is in no span", at);
-    return true;
-}
 
 static const char *chat(const char *source, const char *messages, const char *tools,
                         const char *kwargs, struct plm_chat_opts *opts)

@@ -8,30 +8,10 @@
 
 #include "core/base/alloc.h"
 #include "core/template/template.h"
+#include "tests/support/render.h"
 #include "tests/support/suite.h"
 
-static struct plm_host *host;
-static struct plm_render render;
-static struct plm_error err;
 static int64_t now_s;
-
-static void set_up(void)
-{
-    host = plm_host_create(0);
-    render = (struct plm_render){0};
-    err = (struct plm_error){0};
-}
-
-static void tear_down(void)
-{
-    plm_render_finish(&render);
-    ck_assert_int_eq(plm_host_destroy(host), 0);
-}
-
-static int load(const char *source, struct plm_template **ret)
-{
-    return plm_template_create(host, (struct plm_slice){source, strlen(source)}, ret, &err);
-}
 
 // Renders source with a context in JSON into `render`.
 static int run_limited(const char *source, const char *context,
@@ -58,15 +38,6 @@ static int run_limited(const char *source, const char *context,
 static int run(const char *source, const char *context)
 {
     return run_limited(source, context, NULL);
-}
-
-static bool trusted_at(size_t at)
-{
-    for (size_t i = 0; i < render.n_spans; i++)
-        if (at >= render.spans[i].begin && at < render.spans[i].end)
-            return render.spans[i].trusted;
-    ck_abort_msg("byte %zu is in no span", at);
-    return true;
 }
 
 // What is done to the user's text u (or the object d with it), and whether all of it comes out.
