@@ -26,6 +26,7 @@ KNOWN = {
     "core/model/decoder.c",
     "core/model/gguf_keys.c",
     "core/model/tok_bpe.c",
+    "core/plan/plan.c",
     "core/plan/profile.c",
     "core/sched/blocks.c",
 }
