@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts by chance: for a seed, a device that draws tokens itself gives those that the CPU's host draws, alone
+"""Sampled output: for a seed, a device that draws tokens itself gives those that the CPU draws, alone
 and among others. On the tiny model in BF16, with a driver over host memory, where the logits are the CPU's."""
 import pathlib
 

@@ -361,7 +361,7 @@ START_TEST(chance_runs_ahead_where_the_device_draws)
 }
 END_TEST
 
-// Who needs a row of logits, chooses by chance, heeds the end, or has several choices.
+// Requests that need a row of logits, sample, end by a token of the model, or have several choices.
 START_TEST(other_requests_are_served_as_ever)
 {
     const struct ask asks[] = {

@@ -242,7 +242,7 @@ static plim_request *ask_n(plim_engine *engine, uint32_t i, bool poison, uint32_
     q.seed = 100 + i;
     q.temperature = 0.8f;
     q.logprobs = 1;
-    // An answer must not hold the poison by chance.
+    // A sampled answer must not hold the poison.
     const plim_logit_bias never = {POISON, -100.0f};
     q.logit_bias = &never;
     q.n_logit_bias = 1;
