@@ -132,6 +132,9 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
     case PLM_OP_COPY: a.copy = (struct plm_copy_args){.n_words = (uint64_t)rows << 21}; break;
     case PLM_OP_VERIFY: a.verify = (struct plm_verify_args){.n_words = (uint64_t)rows << 21}; break;
     case PLM_OP_ARGMAX: a.argmax = (struct plm_argmax_args){.rows = rows, .n = OUTPUTS_MAX}; break;
+    case PLM_OP_SOFT_CAP:
+        a.soft_cap = (struct plm_soft_cap_args){.rows = rows, .n = OUTPUTS_MAX, .cap = 30.0f};
+        break;
     default: set_product(&a, op, rows, type); set_attention(&a, op, rows);
     }
     return a;
