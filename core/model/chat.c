@@ -20,7 +20,7 @@ int plm_chat_try(const struct plm_template *tmpl, struct plm_chat_attempt *a, ui
                  struct plm_render *ret, struct plm_error *err)
 {
     struct plm_render_opts opts = a->opts->render;
-    struct plm_trender render = {.ctx = a, .prepare = plm_chat_prepare, .judge = plm_chat_check};
+    struct plm_trender render = {.ctx = a, .prepare = plm_chat_prepare, .check = plm_chat_check};
     opts.limits.steps = *steps;
     int status = plm_template_run(tmpl, &opts, &render, ret, err);
     *steps -= render.steps < *steps ? render.steps : *steps;

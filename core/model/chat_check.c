@@ -61,7 +61,8 @@ static void look(struct plm_chat_attempt *a, const struct plm_tbuf *out)
     for (size_t i = 0; i < out->n_runs; i++) {
         const size_t end = out->runs[i].end;
         const uint32_t origin = out->runs[i].origin;
-        struct plm_chat_item *item = origin < PLM_BY_TEXT ? NULL : &a->items[origin - PLM_BY_TEXT];
+        struct plm_chat_item *item =
+            origin < PLM_ORIGIN_TEXT ? NULL : &a->items[origin - PLM_ORIGIN_TEXT];
         if (item != NULL && !item->seen)
             item->seen = stripped((struct plm_slice){out->data + at, end - at}, 1).len > 0;
         at = end;

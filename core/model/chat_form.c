@@ -42,7 +42,7 @@ static void drop(struct plm_tval *object, const char *name)
 static bool put_text(struct plm_trun *r, struct plm_tdict *dict, const char *name, const char *text)
 {
     struct plm_tval value;
-    return plm_tstr_val(plm_tstr_view(r, text, strlen(text), PLM_BY_USER), &value) &&
+    return plm_tstr_val(plm_tstr_view(r, text, strlen(text), PLM_ORIGIN_USER), &value) &&
            plm_tpl_put(r, dict, name, value);
 }
 
@@ -119,7 +119,7 @@ static bool add_item(struct plm_trun *r, struct plm_chat_attempt *a, struct plm_
         a->cap_items = cap;
     }
     a->items[a->n_items] = item;
-    *ret_origin = PLM_BY_TEXT + (uint32_t)a->n_items++;
+    *ret_origin = PLM_ORIGIN_TEXT + (uint32_t)a->n_items++;
     return true;
 }
 
@@ -144,7 +144,7 @@ static bool number_all(struct plm_trun *r, struct plm_tval *v, uint32_t origin)
 static bool number_text(struct plm_trun *r, struct plm_chat_attempt *a, struct plm_tval *text,
                         struct plm_chat_item item)
 {
-    uint32_t origin = PLM_BY_USER;
+    uint32_t origin = PLM_ORIGIN_USER;
     if (!plm_tpl_work(r, text->str->len))
         return false;
     if (is_blank(text->str))
@@ -158,7 +158,7 @@ static bool number_text(struct plm_trun *r, struct plm_chat_attempt *a, struct p
     }
     struct plm_tbuf *buf = plm_tbuf_new(r);
     return buf != NULL && plm_tbuf_add_str(r, buf, text->str) &&
-           plm_tbuf_addz(r, buf, "\n", PLM_BY_USER) && plm_tbuf_addz(r, buf, "read", origin) &&
+           plm_tbuf_addz(r, buf, "\n", PLM_ORIGIN_USER) && plm_tbuf_addz(r, buf, "read", origin) &&
            plm_tbuf_value(r, buf, text);
 }
 
@@ -195,7 +195,7 @@ static bool join(struct plm_trun *r, const struct plm_tlist *parts, struct plm_t
     if (buf == NULL)
         return false;
     for (size_t i = 0; i < parts->n; i++)
-        if ((i > 0 && !plm_tbuf_addz(r, buf, separator, PLM_BY_USER)) ||
+        if ((i > 0 && !plm_tbuf_addz(r, buf, separator, PLM_ORIGIN_USER)) ||
             !plm_tbuf_add_str(r, buf, member(&parts->v[i], "text")->str))
             return false;
     return plm_tbuf_value(r, buf, ret);
@@ -337,7 +337,7 @@ static bool form_arguments(struct plm_trun *r, struct plm_chat_attempt *a, struc
                            struct plm_chat_item item, bool in_function)
 {
     struct plm_tval *args = member(holder, "arguments");
-    uint32_t origin = PLM_BY_USER;
+    uint32_t origin = PLM_ORIGIN_USER;
     a->has |= PLM_CHAT_HAS_ARGS;
     if (args == NULL || args->kind == PLM_T_NONE || (is_text(args) && is_blank(args->str))) {
         struct plm_tdict *none = plm_tdict_new(r);
@@ -377,7 +377,7 @@ static bool form_calls(struct plm_trun *r, struct plm_chat_attempt *a, struct pl
         struct plm_tval *function = member(call, "function");
         struct plm_tval *holder = function != NULL ? function : call;
         struct plm_tval *name = member(holder, "name");
-        uint32_t origin = PLM_BY_USER;
+        uint32_t origin = PLM_ORIGIN_USER;
         item.part = (uint32_t)i;
         item.what = PLM_CHAT_CALL;
         if (!is_text(name))
@@ -429,7 +429,7 @@ static bool mark(struct plm_trun *r, struct plm_chat_attempt *a, const struct pl
     a->continued = plm_tstr_slice(text->str);
     struct plm_tbuf *buf = plm_tbuf_new(r);
     return buf != NULL && plm_tbuf_add_str(r, buf, text->str) &&
-           plm_tbuf_addz(r, buf, PLM_CHAT_MARK, PLM_BY_USER) && plm_tbuf_value(r, buf, text);
+           plm_tbuf_addz(r, buf, PLM_CHAT_MARK, PLM_ORIGIN_USER) && plm_tbuf_value(r, buf, text);
 }
 
 // Text and calls of a message, for templates that write one of them only.
@@ -476,7 +476,7 @@ static bool form_message(struct plm_trun *r, struct plm_chat_attempt *a, uint32_
 static bool form_messages(struct plm_trun *r, struct plm_chat_attempt *a)
 {
     struct plm_tval given, formed;
-    if (!plm_tpl_from_object(r, a->opts->messages, PLM_BY_USER, &given))
+    if (!plm_tpl_from_object(r, a->opts->messages, PLM_ORIGIN_USER, &given))
         return false;
     struct plm_tlist *from = given.list;
     struct plm_tlist *list = plm_tlist_new(r, from->n);
@@ -516,7 +516,7 @@ static bool put_tools(struct plm_trun *r, struct plm_chat_attempt *a)
         a->has |= PLM_CHAT_HAS_NO_TOOLS;
         if (a->form.no_tools_list && !plm_tlist_val(plm_tlist_new(r, 0), PLM_T_LIST, &tools))
             return plm_tpl_fail_memory(r);
-    } else if (!none && !plm_tpl_from_object(r, given, PLM_BY_USER, &tools)) {
+    } else if (!none && !plm_tpl_from_object(r, given, PLM_ORIGIN_USER, &tools)) {
         return false;
     }
     for (size_t i = 0; !a->opts->strict && tools.kind == PLM_T_LIST && i < tools.list->n; i++) {
@@ -524,7 +524,7 @@ static bool put_tools(struct plm_trun *r, struct plm_chat_attempt *a)
         struct plm_tval *function = member(tool, "function");
         struct plm_tval *name = member(function != NULL ? function : tool, "name");
         const struct plm_chat_item item = {.what = PLM_CHAT_TOOL_DEF, .at = (uint32_t)i};
-        uint32_t origin = PLM_BY_USER;
+        uint32_t origin = PLM_ORIGIN_USER;
         // One without a name, of a type of its own, is there if anything of it is.
         if (!add_item(r, a, item, &origin) ||
             !number_all(r, is_text(name) && !is_blank(name->str) ? name : tool, origin))
@@ -548,7 +548,7 @@ static bool put_kwargs(struct plm_trun *r, struct json_object *kwargs)
         for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
             ours = ours || strcmp(name, reserved[i]) == 0;
         if (!ours &&
-            (!plm_tpl_from_object(r, json_object_iter_peek_value(&it), PLM_BY_USER, &value) ||
+            (!plm_tpl_from_object(r, json_object_iter_peek_value(&it), PLM_ORIGIN_USER, &value) ||
              !plm_tpl_put(r, r->context, name, value)))
             return false;
     }
@@ -559,7 +559,7 @@ static bool put_token(struct plm_trun *r, const char *name, struct plm_slice tok
 {
     struct plm_tval value;
     return token.ptr == NULL ||
-           (plm_tstr_val(plm_tstr_view(r, token.ptr, token.len, PLM_BY_TEMPLATE), &value) &&
+           (plm_tstr_val(plm_tstr_view(r, token.ptr, token.len, PLM_ORIGIN_TEMPLATE), &value) &&
             plm_tpl_put(r, r->context, name, value));
 }
 

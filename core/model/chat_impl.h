@@ -18,7 +18,7 @@ enum plm_chat_what {
 #define PLM_CHAT_REFUSAL (UINT32_MAX - 1) // it is the message's member "refusal"
 
 // Something that the request brought, and that its prompt is looked through for. Item i has the
-// origin PLM_BY_TEXT + i.
+// origin PLM_ORIGIN_TEXT + i.
 struct plm_chat_item {
     enum plm_chat_what what;
     uint32_t at;   // number of the message, or of the tool

@@ -209,7 +209,7 @@ bool plm_tpl_getslice(struct plm_trun *r, const struct plm_tval *obj,
     if (text && x.step == 1)
         return substring(r, obj->str, (size_t)x.start, x.n, ret);
     struct plm_tlist *list = plm_tlist_new(r, x.n);
-    struct plm_tstr *nothing = plm_tstr_copyz(r, "", PLM_BY_TEMPLATE);
+    struct plm_tstr *nothing = plm_tstr_copyz(r, "", PLM_ORIGIN_TEMPLATE);
     if (list == NULL || nothing == NULL || !plm_tpl_as_list(r, obj, &items) ||
         !plm_tpl_step(r, x.n / 8))
         return false;

@@ -144,7 +144,7 @@ struct plm_tload {
     size_t cap_tokens;
     size_t at;
     uint32_t depth;
-    uint32_t soft;            // inside a branch: unknown filters fail only when they run
+    uint32_t in_branch;       // inside a branch: unknown filters fail only when they run
     struct plm_slice unknown; // the first unknown filter or test outside of branches
     uint32_t unknown_line;
     const char *unknown_what;

@@ -38,7 +38,7 @@ bool plm_tpl_indent_of(struct plm_trun *r, const struct plm_tval *v, int64_t fal
                        struct plm_tstr **ret)
 {
     struct plm_tval pad;
-    struct plm_tstr *empty = plm_tstr_copyz(r, "", PLM_BY_TEMPLATE);
+    struct plm_tstr *empty = plm_tstr_copyz(r, "", PLM_ORIGIN_TEMPLATE);
     if (v->kind == PLM_T_STR) {
         *ret = v->str;
         return true;
@@ -61,7 +61,7 @@ static bool f_indent(struct plm_trun *r, struct plm_tcall *c)
     struct plm_tlist *lines;
     struct plm_tval v;
     struct plm_tbuf *buf = plm_tbuf_new(r);
-    struct plm_tstr *newline = plm_tstr_copyz(r, "\n", PLM_BY_TEMPLATE);
+    struct plm_tstr *newline = plm_tstr_copyz(r, "\n", PLM_ORIGIN_TEMPLATE);
     if (c->self.kind != PLM_T_STR)
         return c->self.kind == PLM_T_UNDEF
                    ? plm_tpl_fail_undef(r, &c->self)

@@ -36,7 +36,7 @@ static bool digits_of(const char **p, const char *end, int64_t *ret)
 static bool put_padded(struct plm_trun *r, struct plm_tbuf *buf, const struct spec *spec,
                        struct plm_tstr *s, size_t sign_n)
 {
-    struct plm_tstr *fill = plm_tstr_copyz(r, spec->fill, PLM_BY_TEMPLATE);
+    struct plm_tstr *fill = plm_tstr_copyz(r, spec->fill, PLM_ORIGIN_TEMPLATE);
     struct plm_tstr *rest = plm_tstr_sub(r, s, sign_n, s->len - sign_n);
     struct plm_tval v;
     if (fill == NULL || rest == NULL)
@@ -106,15 +106,16 @@ static bool put_number(struct plm_trun *r, struct plm_tbuf *buf, const struct sp
     if (spec->group != '\0' && (spec->type == 'x' || spec->type == 'X'))
         return plm_tpl_fail(r, "groups in a format are not supported for type '%c'", spec->type);
     number_text(spec, v, is_float, text);
-    if (whole == NULL || !plm_tbuf_addz(r, whole, sign, PLM_BY_TEMPLATE))
+    if (whole == NULL || !plm_tbuf_addz(r, whole, sign, PLM_ORIGIN_TEMPLATE))
         return false;
     const size_t sign_n = whole->len, digits = strspn(text, "0123456789");
     for (size_t i = 0; spec->group != '\0' && i < digits; i++)
         if ((i > 0 && (digits - i) % 3 == 0 &&
-             !plm_tbuf_add(r, whole, &spec->group, 1, PLM_BY_TEMPLATE)) ||
-            !plm_tbuf_add(r, whole, text + i, 1, PLM_BY_TEMPLATE))
+             !plm_tbuf_add(r, whole, &spec->group, 1, PLM_ORIGIN_TEMPLATE)) ||
+            !plm_tbuf_add(r, whole, text + i, 1, PLM_ORIGIN_TEMPLATE))
             return false;
-    return plm_tbuf_addz(r, whole, text + (spec->group != '\0' ? digits : 0), PLM_BY_TEMPLATE) &&
+    return plm_tbuf_addz(r, whole, text + (spec->group != '\0' ? digits : 0),
+                         PLM_ORIGIN_TEMPLATE) &&
            plm_tbuf_value(r, whole, &s) && put_padded(r, buf, spec, s.str, sign_n);
 }
 

@@ -27,7 +27,7 @@ static bool convert_array(struct plm_trun *r, struct json_object *obj, uint32_t 
     struct plm_tlist *list = plm_tlist_new(r, n);
     if (list == NULL)
         return false;
-    list->user = origin != PLM_BY_TEMPLATE;
+    list->user = origin != PLM_ORIGIN_TEMPLATE;
     for (; list->n < n; list->n++)
         if (!convert(r, json_object_array_get_idx(obj, list->n), origin, copy, &list->v[list->n]))
             return false;
@@ -40,7 +40,7 @@ static bool convert_object(struct plm_trun *r, struct json_object *obj, uint32_t
     struct plm_tdict *dict = plm_tdict_new(r);
     if (dict == NULL)
         return false;
-    dict->user = origin != PLM_BY_TEMPLATE;
+    dict->user = origin != PLM_ORIGIN_TEMPLATE;
     struct json_object_iterator it = json_object_iter_begin(obj);
     struct json_object_iterator end = json_object_iter_end(obj);
     for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {

@@ -133,15 +133,15 @@ static bool parse_logic(struct plm_tload *p, bool is_or, struct plm_tnode **ret)
         return false;
     // Behind a literal that decides the result nothing is ever looked at.
     bool decided = false;
-    const uint32_t soft = p->soft;
+    const uint32_t in_branch = p->in_branch;
     while (plm_tload_skip_name(p, word)) {
         decided = decided || (item->kind == PLM_N_CONST && plm_tval_truth(&item->value) == is_or);
-        p->soft = soft + decided;
+        p->in_branch = in_branch + decided;
         if (!(is_or ? parse_logic(p, false, &item) : parse_not(p, &item)) ||
             !plm_tload_push(p, &items, item))
             return false;
     }
-    p->soft = soft;
+    p->in_branch = in_branch;
     return plm_tload_list(p, is_or ? PLM_N_OR : PLM_N_AND, line, &items, ret);
 }
 
@@ -162,7 +162,7 @@ bool plm_tload_expression(struct plm_tload *p, bool with_cond, struct plm_tnode 
         return true;
     }
     p->unknown = unknown;
-    p->soft++;
+    p->in_branch++;
     while (plm_tload_is_name(p, "if")) {
         struct plm_tnode *cond = plm_tload_node(p, PLM_N_COND, plm_tload_tok(p)->line);
         plm_tload_next(p);
@@ -175,7 +175,7 @@ bool plm_tload_expression(struct plm_tload *p, bool with_cond, struct plm_tnode 
         if (!plm_tload_enter(p)) // each further `if` is a level of evaluation
             return false;
     }
-    p->soft--;
+    p->in_branch--;
     p->depth = depth - 1;
     *ret = value;
     return true;

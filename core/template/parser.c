@@ -351,7 +351,7 @@ static void find_func(struct plm_tload *p, struct plm_tnode *node, bool filter)
 {
     node->func = filter ? plm_tpl_filter(node->name) : plm_tpl_test(node->name);
     const bool known = node->func != NULL;
-    if ((!known || node->func->fn == NULL) && p->soft == 0 && p->unknown.ptr == NULL) {
+    if ((!known || node->func->fn == NULL) && p->in_branch == 0 && p->unknown.ptr == NULL) {
         p->unknown = node->name;
         p->unknown_line = node->line;
         p->unknown_what = filter ? (known ? "unsupported filter" : "unknown filter")

@@ -134,7 +134,7 @@ bool plm_tpl_put(struct plm_trun *r, struct plm_tdict *dict, const char *name,
                  struct plm_tval value)
 {
     struct plm_tval key;
-    return plm_tstr_val(plm_tstr_view(r, name, strlen(name), PLM_BY_USER), &key) &&
+    return plm_tstr_val(plm_tstr_view(r, name, strlen(name), PLM_ORIGIN_USER), &key) &&
            plm_tdict_set(r, dict, key, value);
 }
 
@@ -146,8 +146,8 @@ static int take_result(struct plm_trun *r, struct plm_host *host, struct plm_ren
     const struct plm_tbuf *buf = r->out;
     size_t n_spans = 0;
     for (size_t i = 0; i < buf->n_runs; i++)
-        n_spans += i == 0 || (buf->runs[i].origin == PLM_BY_TEMPLATE) !=
-                                 (buf->runs[i - 1].origin == PLM_BY_TEMPLATE);
+        n_spans += i == 0 || (buf->runs[i].origin == PLM_ORIGIN_TEMPLATE) !=
+                                 (buf->runs[i - 1].origin == PLM_ORIGIN_TEMPLATE);
     plm_buf_init(&out.text, host, PLM_HOST_TEMPLATE);
     plm_buf_append(&out.text, buf->data, buf->len);
     out.spans = plm_calloc(host, PLM_HOST_TEMPLATE, n_spans + 1, sizeof(*out.spans));
@@ -157,7 +157,7 @@ static int take_result(struct plm_trun *r, struct plm_host *host, struct plm_ren
     }
     size_t at = 0;
     for (size_t i = 0; i < buf->n_runs; i++) {
-        const bool trusted = buf->runs[i].origin == PLM_BY_TEMPLATE;
+        const bool trusted = buf->runs[i].origin == PLM_ORIGIN_TEMPLATE;
         if (out.n_spans == 0 || out.spans[out.n_spans - 1].trusted != trusted)
             out.spans[out.n_spans++] = (struct plm_span){.begin = at, .trusted = trusted};
         at = out.spans[out.n_spans - 1].end = buf->runs[i].end;
@@ -180,7 +180,7 @@ int plm_template_run(const struct plm_template *tmpl, const struct plm_render_op
         ok = r.scope != NULL &&
              plm_tpl_exec_list(&r, tmpl->body->list, tmpl->body->n) != PLM_FLOW_FAIL;
     }
-    ok = ok && (render->judge == NULL || render->judge(&r, render->ctx)) && plm_tpl_tell_steps(&r);
+    ok = ok && (render->check == NULL || render->check(&r, render->ctx)) && plm_tpl_tell_steps(&r);
     int status = ok ? take_result(&r, tmpl->host, ret, err) : r.status;
     render->steps = r.steps;
     plm_tarena_finish(&r.arena);

@@ -64,7 +64,7 @@ bool plm_tpl_enter(struct plm_trun *r); // a level of nesting; leave with r->dep
 struct plm_trender {
     void *ctx;
     bool (*prepare)(struct plm_trun *r, void *ctx); // fills r->context
-    bool (*judge)(struct plm_trun *r, void *ctx);   // sees r->out; may be NULL
+    bool (*check)(struct plm_trun *r, void *ctx);   // sees r->out; may be NULL
     uint64_t steps;                                 // that the render took
 };
 int plm_template_run(const struct plm_template *tmpl, const struct plm_render_opts *opts,

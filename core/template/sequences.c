@@ -39,7 +39,7 @@ static bool parse_path(struct plm_trun *r, const struct plm_tval *attr, struct p
     if (attr->kind != PLM_T_STR)
         return plm_tlist_add(r, path, *attr);
     struct plm_tval names;
-    struct plm_tstr *dot = plm_tstr_copyz(r, ".", PLM_BY_TEMPLATE);
+    struct plm_tstr *dot = plm_tstr_copyz(r, ".", PLM_ORIGIN_TEMPLATE);
     if (dot == NULL || !plm_tpl_split(r, attr->str, dot, -1, false, &names))
         return false;
     for (size_t i = 0; i < names.list->n; i++) {

@@ -116,10 +116,10 @@ static bool parse_body(struct plm_tload *p, const char *end, struct plm_tnode *n
 // load again, even inside of an `if`.
 static bool parse_inner(struct plm_tload *p, const char *end, struct plm_tnode *node)
 {
-    uint32_t soft = p->soft;
-    p->soft = 0;
+    uint32_t in_branch = p->in_branch;
+    p->in_branch = 0;
     bool ok = parse_body(p, end, node);
-    p->soft = soft;
+    p->in_branch = in_branch;
     return ok;
 }
 
@@ -137,7 +137,7 @@ static bool parse_function(struct plm_tload *p, const char *end, struct plm_tnod
 static bool parse_if(struct plm_tload *p, struct plm_tnode *node)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
-    p->soft++;
+    p->in_branch++;
     for (;;) {
         struct plm_tnodes body = {0};
         if (!plm_tload_tuple(p, false, false, NULL, &node->a))
@@ -160,7 +160,7 @@ static bool parse_if(struct plm_tload *p, struct plm_tnode *node)
     } else {
         plm_tload_next(p);
     }
-    p->soft--;
+    p->in_branch--;
     return true;
 }
 
@@ -174,8 +174,8 @@ static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
         return plm_tload_unexpected(p, "'in'");
     if (!plm_tload_tuple(p, false, false, "recursive", &node->b))
         return false;
-    uint32_t soft = p->soft;
-    p->soft = 0;
+    uint32_t in_branch = p->in_branch;
+    p->in_branch = 0;
     if (plm_tload_skip_name(p, "if") && !plm_tload_expression(p, true, &node->c))
         return false;
     if (plm_tload_is_name(p, "recursive"))
@@ -186,7 +186,7 @@ static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
     if (!expect_block_end(p) || !parse_until(p, ends, &body) || !set_body(node, &body))
         return false;
     p->loops--;
-    p->soft = soft;
+    p->in_branch = in_branch;
     if (!plm_tload_skip_name(p, "else")) {
         plm_tload_next(p);
         return true;
@@ -198,11 +198,11 @@ static bool parse_for(struct plm_tload *p, struct plm_tnode *node)
 // The filters of a block, which belong to the inside of it.
 static bool parse_block_filters(struct plm_tload *p, struct plm_tnode *node, bool start_inline)
 {
-    uint32_t soft = p->soft;
+    uint32_t in_branch = p->in_branch;
     struct plm_tnode *hole = plm_tload_node(p, PLM_N_HOLE, node->line);
-    p->soft = 0;
+    p->in_branch = 0;
     bool ok = hole != NULL && plm_tload_filters(p, hole, start_inline, &node->b);
-    p->soft = soft;
+    p->in_branch = in_branch;
     return ok;
 }
 

@@ -83,7 +83,7 @@ bool plm_tpl_strftime(struct plm_trun *r, struct plm_tstr *fmt, int64_t now_s, s
             piece[plm_strftime(piece, sizeof(piece) - 1, one, &tm)] = '\0';
             text = piece;
         }
-        if (!plm_tpl_step(r, 1) || !plm_tbuf_addz(r, buf, text, PLM_BY_TEMPLATE))
+        if (!plm_tpl_step(r, 1) || !plm_tbuf_addz(r, buf, text, PLM_ORIGIN_TEMPLATE))
             return false;
         i += n;
     }

@@ -88,7 +88,7 @@ static bool reserve_run(struct plm_trun *r, struct plm_tbuf *buf)
     if (buf->n_runs < buf->cap_runs)
         return true;
     size_t cap = buf->cap_runs * 2 < 8 ? 8 : buf->cap_runs * 2;
-    struct plm_ttaint *runs;
+    struct plm_torigin *runs;
     if (buf->runs == &buf->one) {
         runs = plm_tpl_array(r, cap, sizeof(*runs));
         if (runs == NULL)
@@ -120,7 +120,7 @@ bool plm_tbuf_add(struct plm_trun *r, struct plm_tbuf *buf, const char *p, size_
     if (merge)
         buf->runs[buf->n_runs - 1].end = buf->len;
     else
-        buf->runs[buf->n_runs++] = (struct plm_ttaint){buf->len, origin};
+        buf->runs[buf->n_runs++] = (struct plm_torigin){buf->len, origin};
     return true;
 }
 
@@ -196,7 +196,7 @@ struct plm_tstr *plm_tstr_view(struct plm_trun *r, const char *p, size_t n, uint
         return NULL;
     buf->data = (char *)p; // never written, since cap is 0
     buf->len = n;
-    buf->one = (struct plm_ttaint){n, origin};
+    buf->one = (struct plm_torigin){n, origin};
     buf->n_runs = 1;
     return new_str(r, buf, 0, n);
 }
@@ -288,25 +288,25 @@ bool plm_tstr_is(const struct plm_tstr *s, const char *z)
 uint32_t plm_tstr_origin_at(const struct plm_tstr *s, size_t off)
 {
     size_t i = run_of(s->buf, s->off + off);
-    return i < s->buf->n_runs ? s->buf->runs[i].origin : PLM_BY_TEMPLATE;
+    return i < s->buf->n_runs ? s->buf->runs[i].origin : PLM_ORIGIN_TEMPLATE;
 }
 
 uint32_t plm_tstr_origin(const struct plm_tstr *s)
 {
     if (s->len == 0)
-        return PLM_BY_TEMPLATE;
+        return PLM_ORIGIN_TEMPLATE;
     for (size_t i = run_of(s->buf, s->off); i < s->buf->n_runs; i++) {
-        if (s->buf->runs[i].origin != PLM_BY_TEMPLATE)
+        if (s->buf->runs[i].origin != PLM_ORIGIN_TEMPLATE)
             return s->buf->runs[i].origin;
         if (s->buf->runs[i].end >= s->off + s->len)
             break;
     }
-    return PLM_BY_TEMPLATE;
+    return PLM_ORIGIN_TEMPLATE;
 }
 
 bool plm_tstr_any_user(const struct plm_tstr *s)
 {
-    return plm_tstr_origin(s) != PLM_BY_TEMPLATE;
+    return plm_tstr_origin(s) != PLM_ORIGIN_TEMPLATE;
 }
 
 size_t plm_tstr_next(const char *p, const char *end, uint32_t *ret_cp)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chat templates: the subset of Jinja that model makers use, rendered under limits, since a
-// template is code that came with a model file. Every string of the conversation carries a taint,
-// and the output says which bytes are the template's own and which came from a user.
+// template is code that came with a model file. Every byte of a string knows its origin, and
+// the output says which bytes are the template's own and which came from a user.
 //
 // Outside of the subset, and refused by name: integers beyond 64 bits, characters by their names,
 // `**`, `*` and `**` in calls, formats by `%`, recursive loops, varargs and kwargs, templates that

@@ -97,7 +97,7 @@ bool plm_tpl_pad(struct plm_trun *r, struct plm_tstr *s, int64_t width, struct p
     for (int64_t i = 0; i <= pad; i++) {
         if (i == left && !plm_tbuf_add_str(r, buf, s))
             return false;
-        bool ok = i == pad || (fill == NULL ? plm_tbuf_addz(r, buf, " ", PLM_BY_TEMPLATE)
+        bool ok = i == pad || (fill == NULL ? plm_tbuf_addz(r, buf, " ", PLM_ORIGIN_TEMPLATE)
                                             : plm_tbuf_add_str(r, buf, fill));
         if (!ok)
             return false;

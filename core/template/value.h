@@ -59,26 +59,27 @@ struct plm_tval {
     };
 };
 
-// Whose bytes are: every value but BY_TEMPLATE is the conversation's. From BY_TEXT on they are
-// texts that whoever renders numbered, to see what became of each.
-enum { PLM_BY_TEMPLATE, PLM_BY_USER, PLM_BY_TEXT };
+// Where bytes come from. Every origin but the template is the conversation; from TEXT on each is a
+// text that whoever renders numbered, to see what became of it. A bool that says whether bytes are
+// the user's is one of the first two.
+enum { PLM_ORIGIN_TEMPLATE, PLM_ORIGIN_USER, PLM_ORIGIN_TEXT };
 
-// Where a stretch of bytes ends and whose it is.
-struct plm_ttaint {
+// Where a stretch of bytes ends, and its origin.
+struct plm_torigin {
     size_t end;
     uint32_t origin;
 };
 
-// Bytes with their taint. Strings are views of such a buffer; whoever holds the view at its end
+// Bytes with their origins. Strings are views of such a buffer; whoever holds the view at its end
 // may append, which leaves all other views as they are, so that s = s + t in a loop is linear.
 struct plm_tbuf {
     char *data;
     size_t len;
     size_t cap; // 0: somebody else's bytes, never written
-    struct plm_ttaint *runs;
+    struct plm_torigin *runs;
     size_t n_runs;
     size_t cap_runs;
-    struct plm_ttaint one; // storage of the first run
+    struct plm_torigin one; // storage of the first run
 };
 
 struct plm_tstr {

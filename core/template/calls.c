@@ -194,7 +194,7 @@ bool plm_tdict_add_named(struct plm_trun *r, struct plm_tdict *dict, const struc
     for (size_t i = 0; i < args->n_kw; i++) {
         struct plm_tval key;
         if (!plm_tstr_val(
-                plm_tstr_view(r, args->kw_names[i].ptr, args->kw_names[i].len, PLM_BY_TEMPLATE),
+                plm_tstr_view(r, args->kw_names[i].ptr, args->kw_names[i].len, PLM_ORIGIN_TEMPLATE),
                 &key) ||
             !plm_tdict_set(r, dict, key, args->kw[i]))
             return false;
