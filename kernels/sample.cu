@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // sample: a block a row, as argmax. A token's *key* is its distance's bits over its id, so that keys
 // lie in the order in which top_k and top_p take tokens, and what they keep is what has a key up to
-// a *limit*. The draw walks in the order of ids.
+// a *limit*. The draw goes in the order of ids.
 //
-// Walks over the row: one for its best; one more that draws where nothing but the temperature and
+// Passes over the row: one for its best; one more that draws where nothing but the temperature and
 // min_p is asked for. For top_k and top_p that second one gathers those near the best, few enough
 // for shared memory, where everything ends then: how near follows from the best of each thread's
 // share, of which the k-th has k tokens up to it. Where those are too few or too many (flat rows,
-// large top_k) the limit is found over the row, eleven bits of the distance in each walk.
+// large top_k) the limit is found over the row, eleven bits of the distance in each pass.
 #include "kernels/lib/logits.cuh"
 #include "kernels/sampling.h"
 
 #define WARPS   (PLM_LOGITS_THREADS / PLM_WARP)
 #define NEAR    4096u // keys that are gathered at most
-#define BUCKETS 2048u // of a walk that looks for the limit
+#define BUCKETS 2048u // of a pass that looks for the limit
 #define SPANS   (PLM_SAMPLE_VOCAB_MAX / PLM_LOGITS_SPAN)
 
 // The block's memory.
@@ -124,7 +124,7 @@ PLM_FN found find(const memory &s, uint32_t n, Value value, Want want)
 
 // The token, in the order of ids, at which the running sum reaches want(total).
 template <class Want>
-PLM_FN uint32_t walk(const memory &s, const plm_logits &l, const measure &m, Want want)
+PLM_FN uint32_t token_at(const memory &s, const plm_logits &l, const measure &m, Want want)
 {
     uint64_t own = 0;
     plm_logits_each<4>(
@@ -205,7 +205,7 @@ PLM_FN uint32_t draw_from_row(const memory &s, const plm_logits &l, const plm_sa
             });
         if (stage < 2 && rest == 0)
             continue; // top_k is more than there are
-        token = walk(s, l, m, [&](uint64_t total) {
+        token = token_at(s, l, m, [&](uint64_t total) {
             return stage < 2 ? rest : plm_sample_mul_high(p.u, total) + 1;
         });
         limit = m.low + token;

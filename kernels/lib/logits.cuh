@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block walks a row of logits, 32 KiB of it on their way at a time: every thread takes its share,
-// 16 bytes at each load. And the best of a row, which argmax and sample begin with.
+// A block goes over a row of logits, 32 KiB of it on their way at a time: every thread takes its
+// share, 16 bytes at each load. And the best of a row, which argmax and sample begin with.
 #ifndef PLM_KERNELS_LOGITS_CUH
 #define PLM_KERNELS_LOGITS_CUH
 
