@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// glu over 8-bit activations, two panels of gate and two of up a block. line: one row; few: up to
-// 16; many: up to 64. All give the same bits, and take any number of rows in so many at once.
+// glu over 8-bit activations, two panels of gate and two of up a block. gemv: one row;
+// skinny: up to 16; gemm: up to 64. All give the same bits, and take any number of rows in so many
+// at once.
 #include "kernels/lib/glu.cuh"
 #include "kernels/lib/q8.cuh"
 
@@ -11,10 +12,10 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_glu<product, rows>(a, shared);                                                         \
     }
-#define GLUS(name, type, few_blocks)                                                               \
-    GLU(line, name, type, 1, 3)                                                                    \
-    GLU(few, name, type, 16, few_blocks)                                                           \
-    GLU(many, name, type, 64, 1)
+#define GLUS(name, type, skinny_blocks)                                                            \
+    GLU(gemv, name, type, 1, 3)                                                                    \
+    GLU(skinny, name, type, 16, skinny_blocks)                                                     \
+    GLU(gemm, name, type, 64, 1)
 
 GLUS(q8_0, Q8_0, 2)
 GLUS(q4_0, Q4_0, 2)

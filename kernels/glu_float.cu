@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// glu over float activations, two panels of gate and two of up a block. line: one row; few: up to
-// 8; tile: 64. All give the same bits, and take any number of rows in so many at once.
-#include "kernels/lib/float_few.cuh"
-#include "kernels/lib/float_tile.cuh"
+// glu over float activations, two panels of gate and two of up a block. gemv: one row;
+// skinny: up to 8; gemm: 64. All give the same bits, and take any number of rows in so many at
+// once.
+#include "kernels/lib/float_gemm.cuh"
+#include "kernels/lib/float_skinny.cuh"
 #include "kernels/lib/glu.cuh"
 
 #define GLU(variant, name, blocks, ...)                                                            \
@@ -12,8 +13,8 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_glu<product>(a, shared);                                                               \
     }
-#define LINE(name, type) GLU(line, name, 4, plm_float_few<PLM_TYPE_##type, 4, 1>)
-#define FEW(name, type)  GLU(few, name, 3, plm_float_few<PLM_TYPE_##type, 4, 8>)
-#define TILE(name, type) GLU(tile, name, 2, plm_float_tile<PLM_TYPE_##type, 4>)
+#define GEMV(name, type)   GLU(gemv, name, 4, plm_float_skinny<PLM_TYPE_##type, 4, 1>)
+#define SKINNY(name, type) GLU(skinny, name, 3, plm_float_skinny<PLM_TYPE_##type, 4, 8>)
+#define GEMM(name, type)   GLU(gemm, name, 2, plm_float_gemm<PLM_TYPE_##type, 4>)
 
-PLM_FLOAT_PRODUCTS(LINE, FEW, TILE)
+PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul over 8-bit activations. line: one row; few: up to 16; many: up to 64; two panels a block.
-// All give the same bits, and take any number of rows in so many at once. (tile: matmul_tile.cu.)
+// matmul over 8-bit activations. gemv: one row; skinny: up to 16; gemm: up to 64; two panels a
+// block. All give the same bits, and take any number of rows in so many at once. (tiled:
+// matmul_tiled.cu.)
 #include "kernels/lib/matmul.cuh"
 #include "kernels/lib/q8.cuh"
 
@@ -12,9 +13,9 @@
         plm_matmul<product, rows>(a, shared, blockIdx.x, blockIdx.y);                              \
     }
 #define MATMULS(name, type)                                                                        \
-    MATMUL(line, name, type, 1, 4)                                                                 \
-    MATMUL(few, name, type, 16, 2)                                                                 \
-    MATMUL(many, name, type, 64, 1)
+    MATMUL(gemv, name, type, 1, 4)                                                                 \
+    MATMUL(skinny, name, type, 16, 2)                                                              \
+    MATMUL(gemm, name, type, 64, 1)
 
 MATMULS(q8_0, Q8_0)
 MATMULS(q4_0, Q4_0)

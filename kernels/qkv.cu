@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// qkv over 8-bit activations. line: one row; few: up to 16; many: up to 64, two panels a block;
-// whole: up to 16 rows of a whole head. All give the same bits, and take any number of rows in so
-// many at once.
+// qkv over 8-bit activations. gemv: one row; skinny: up to 16; gemm: up to 64, two panels a
+// block; full_heads: up to 16 rows of all of a head. All give the same bits, and take any number of
+// rows in so many at once.
 #include "kernels/lib/q8.cuh"
 #include "kernels/lib/qkv.cuh"
 
@@ -13,15 +13,15 @@
         plm_qkv<product>(a, shared);                                                               \
     }
 #define QKVS(name, type)                                                                           \
-    QKV(line, name, type, 4)                                                                       \
-    QKV(few, name, type, 2)                                                                        \
-    QKV(many, name, type, 1)                                                                       \
-    PLM_KERNEL(plm_qkv_whole_##name, PLM_PRODUCT_THREADS, 2, plm_qkv_args)                         \
+    QKV(gemv, name, type, 4)                                                                       \
+    QKV(skinny, name, type, 2)                                                                     \
+    QKV(gemm, name, type, 1)                                                                       \
+    PLM_KERNEL(plm_qkv_full_heads_##name, PLM_PRODUCT_THREADS, 2, plm_qkv_args)                    \
     {                                                                                              \
-        typedef plm_q8_whole<PLM_TYPE_##type, 2> product;                                          \
+        typedef plm_q8_full_heads<PLM_TYPE_##type, 2> product;                                     \
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         PLM_SHARED(float, staged, product::rows *PLM_HEAD_MAX);                                    \
-        plm_qkv_whole<product>(a, shared, staged);                                                 \
+        plm_qkv_full_heads<product>(a, shared, staged);                                            \
     }
 
 QKVS(q8_0, Q8_0)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// qkv over float activations, two panels of a head a block. line: one row; few: up to 8; tile: 64;
-// whole: up to 8 rows of a whole head of any shape. All give the same bits, and take any number of
-// rows in so many at once.
-#include "kernels/lib/float_few.cuh"
-#include "kernels/lib/float_tile.cuh"
+// qkv over float activations, two panels of a head a block. gemv: one row; skinny: up to 8;
+// gemm: 64; full_heads: up to 8 rows of all of a head of any shape. All give the same bits, and
+// take any number of rows in so many at once.
+#include "kernels/lib/float_gemm.cuh"
+#include "kernels/lib/float_skinny.cuh"
 #include "kernels/lib/qkv.cuh"
 
 #define QKV(variant, name, blocks, ...)                                                            \
@@ -13,16 +13,16 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_qkv<product>(a, shared);                                                               \
     }
-#define LINE(name, type) QKV(line, name, 4, plm_float_few<PLM_TYPE_##type, 2, 1>)
-#define TILE(name, type) QKV(tile, name, 2, plm_float_tile<PLM_TYPE_##type, 2>)
-#define FEW(name, type)                                                                            \
-    QKV(few, name, 3, plm_float_few<PLM_TYPE_##type, 2, 8>)                                        \
-    PLM_KERNEL(plm_qkv_float_whole_##name, PLM_PRODUCT_THREADS, 3, plm_qkv_args)                   \
+#define GEMV(name, type) QKV(gemv, name, 4, plm_float_skinny<PLM_TYPE_##type, 2, 1>)
+#define GEMM(name, type) QKV(gemm, name, 2, plm_float_gemm<PLM_TYPE_##type, 2>)
+#define SKINNY(name, type)                                                                         \
+    QKV(skinny, name, 3, plm_float_skinny<PLM_TYPE_##type, 2, 8>)                                  \
+    PLM_KERNEL(plm_qkv_float_full_heads_##name, PLM_PRODUCT_THREADS, 3, plm_qkv_args)              \
     {                                                                                              \
-        typedef plm_float_few<PLM_TYPE_##type, 2, 8> product;                                      \
+        typedef plm_float_skinny<PLM_TYPE_##type, 2, 8> product;                                   \
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         PLM_SHARED(float, staged, product::rows *PLM_HEAD_MAX);                                    \
-        plm_qkv_whole<product>(a, shared, staged);                                                 \
+        plm_qkv_full_heads<product>(a, shared, staged);                                            \
     }
 
-PLM_FLOAT_PRODUCTS(LINE, FEW, TILE)
+PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)

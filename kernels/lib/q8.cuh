@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with activations in 8 bits (PLM_ACT_Q8): exact integer dot products of blocks of 32,
 // then acc = fmaf((float)dot, dw * dx, acc) and, for weights with an offset, acc = fmaf(mw, ds,
-// acc). plm_q8_math does it by matrix products for 8 rows at a time, plm_line_product for one row
+// acc). plm_q8_math does it by matrix products for 8 rows at a time, plm_gemv_product for one row
 // by products of four bytes; both in the frame, and the class, of product.cuh.
 #ifndef PLM_KERNELS_Q8_CUH
 #define PLM_KERNELS_Q8_CUH
@@ -27,8 +27,8 @@ template <uint32_t TYPE> PLM_FN plm_codes plm_signed_codes(uint32_t low, uint32_
     return {low, high};
 }
 
-// Those of row `lane` of a block in shared memory, less the type's zero: signed bytes. FRAGMENTS: of
-// the stream that it came by.
+// Those of row `lane` of a block in shared memory, less the type's zero: signed bytes. FRAGMENTS:
+// of the stream that it came by.
 template <uint32_t TYPE, bool FRAGMENTS>
 PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t t)
 {
@@ -169,7 +169,7 @@ template <uint32_t TYPE> struct plm_q8_math {
 // One row by products of four bytes: half h of a warp has panels h, h + 2, .., a lane an output of
 // each. D stages are under way: quants, scales, the record of the activations. The last two take
 // one copy of a lane together: lanes `scale_pieces` on copy the record.
-template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
+template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_gemv_product {
     typedef plm_q8_math<TYPE> math;
     typedef plm_block<TYPE> block;
     typedef plm_weight_stream<TYPE, P, false> weight_stream;
@@ -201,7 +201,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
             acc = fmaf(s.mw, plm_float(x[PLM_ACT_Q8_DS / 4]), acc);
     }
 
-    PLM_FN void walk(plm_line_product &self, uint8_t *shared, const plm_operands<P> &in, bool await)
+    PLM_FN void walk(plm_gemv_product &self, uint8_t *shared, const plm_operands<P> &in, bool await)
     {
         const uint32_t slice = threadIdx.x / PLM_WARP, steps = plm_slice_steps(in.n_in);
         const uint32_t lane = threadIdx.x % PLM_WARP, half = lane / PLM_PANEL_ROWS;
@@ -261,7 +261,7 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_line_product {
         }
     }
 
-    PLM_FN void spread(const plm_line_product &self, float *sums, uint32_t)
+    PLM_FN void spread(const plm_gemv_product &self, float *sums, uint32_t)
     {
         const uint32_t lane = threadIdx.x % PLM_WARP;
 #pragma unroll
@@ -281,16 +281,16 @@ constexpr uint32_t plm_depth(uint32_t budget, uint32_t stage_bytes, uint32_t mos
 // About 36 KiB of weights under way on a processor is what keeps its memory busy. For one row, up
 // to 16 and up to 64 at once:
 template <uint32_t TYPE, uint32_t P>
-using plm_q8_line =
-    plm_line_product<TYPE, P,
+using plm_q8_gemv =
+    plm_gemv_product<TYPE, P,
                      plm_depth((38u << 10) / PLM_SLICES, P *plm_block<TYPE>::bytes + 64, 6)>;
 template <uint32_t TYPE, uint32_t P>
-using plm_q8_few =
+using plm_q8_skinny =
     plm_tile_product<plm_q8_math<TYPE>, P, 2,
                      plm_depth((48u << 10) / PLM_SLICES - 3 * 512, P *plm_block<TYPE>::bytes, 5),
                      3>;
 template <uint32_t TYPE, uint32_t P> // leaves 16 KiB
-using plm_q8_whole = plm_tile_product<plm_q8_math<TYPE>, P, 2, 2, 2>;
+using plm_q8_full_heads = plm_tile_product<plm_q8_math<TYPE>, P, 2, 2, 2>;
 // With four panels, as many tiles as there are registers for their sums; two sub-scales a block
 // take more of these.
 constexpr uint32_t plm_q8_tiles(uint32_t type, uint32_t panels)
@@ -298,7 +298,7 @@ constexpr uint32_t plm_q8_tiles(uint32_t type, uint32_t panels)
     return panels == 2 ? 8 : (type == PLM_TYPE_Q6_K && PLM_MMA_SUMS > 16 ? 16 : PLM_MMA_SUMS) / 4;
 }
 template <uint32_t TYPE, uint32_t P>
-using plm_q8_many = plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles(TYPE, P), P == 2 ? 2 : 1,
+using plm_q8_gemm = plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles(TYPE, P), P == 2 ? 2 : 1,
                                      plm_q8_tiles(TYPE, P) < 4 ? 3 : 4>;
 
 #endif

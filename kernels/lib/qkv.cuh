@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frames of qkv: products of q, k and v, whose results are rotated and go to q and to the
 // cache. S is a product of two panels. plm_qkv takes two panels of a head that hold both elements
-// of all their pairs; plm_qkv_whole takes a head of any shape, two panels after two, and is for heads
+// of all their pairs; plm_qkv_full_heads takes a head of any shape, two panels after two, and is for heads
 // with norms, too.
 #ifndef PLM_KERNELS_QKV_CUH
 #define PLM_KERNELS_QKV_CUH
@@ -124,7 +124,7 @@ template <class S> PLM_FN void plm_qkv(const struct plm_qkv_args &a, uint8_t *sh
 // Block x has a head, block y rows S::rows * y ... staged: [S::rows][PLM_HEAD_MAX], the results of
 // the head's products.
 template <class S>
-PLM_FN void plm_qkv_whole(const struct plm_qkv_args &a, uint8_t *shared, float *staged)
+PLM_FN void plm_qkv_full_heads(const struct plm_qkv_args &a, uint8_t *shared, float *staged)
 {
     static_assert(S::panels == 2, "two panels at once");
     typedef typename S::exchange exchange;

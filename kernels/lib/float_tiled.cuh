@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The math of tile.cuh for BF16 weights and float activations. A unit is 16 inputs. Weights come as
 // they lie in memory; activations are split once for the block, into two matrices of bfloat16.
-#ifndef PLM_KERNELS_FLOAT_PROMPT_CUH
-#define PLM_KERNELS_FLOAT_PROMPT_CUH
+#ifndef PLM_KERNELS_FLOAT_TILED_CUH
+#define PLM_KERNELS_FLOAT_TILED_CUH
 
 #include "kernels/lib/float.cuh"
 #include "kernels/lib/tile.cuh"
 
-struct plm_bf16_prompt {
+struct plm_bf16_tiled {
     static constexpr uint32_t type = PLM_TYPE_BF16;
     static constexpr bool held_weights = false;
     static constexpr uint32_t units = 2, wide = 2, panels = 3, tiles = PLM_MMA_SUMS / 8;
@@ -31,7 +31,7 @@ struct plm_bf16_prompt {
     plm_vec4 low, high;    // what it holds: inputs 8 h .. 8 h + 7 of a unit, h = i % 2
     uint32_t at_w, at_x;   // of this lane
 
-    PLM_FN void begin(plm_bf16_prompt &m, const struct plm_matmul_args &a, uint32_t out,
+    PLM_FN void begin(plm_bf16_tiled &m, const struct plm_matmul_args &a, uint32_t out,
                       uint32_t first)
     {
         const uint32_t i = threadIdx.x, r = first + i / 2;
@@ -53,14 +53,14 @@ struct plm_bf16_prompt {
         m.at_x = plm_keep(lane / 8 * plane + (warp / wide * tiles * 8 + lane % 8) * 16);
     }
 
-    PLM_FN void hold(plm_bf16_prompt &m, uint32_t b)
+    PLM_FN void hold(plm_bf16_tiled &m, uint32_t b)
     {
         const uint32_t k = b * 16 + threadIdx.x % 2 * 8;
         m.low = plm_load_vec4(m.x, k, m.n, m.wide_x);
         m.high = plm_load_vec4(m.x, k + 4, m.n, m.wide_x);
     }
 
-    PLM_FN void turn(plm_bf16_prompt &m, uint8_t *shared, uint32_t to, uint32_t b)
+    PLM_FN void turn(plm_bf16_tiled &m, uint8_t *shared, uint32_t to, uint32_t b)
     {
         const uint32_t i = threadIdx.x;
         if (rows * 2 == PLM_PRODUCT_THREADS || i < rows * 2) {
@@ -75,7 +75,7 @@ struct plm_bf16_prompt {
     }
 
     // Zeros beyond the row's end.
-    PLM_FN void stream(plm_bf16_prompt &m, uint8_t *shared, uint32_t to, uint32_t b)
+    PLM_FN void stream(plm_bf16_tiled &m, uint8_t *shared, uint32_t to, uint32_t b)
     {
         if (m.k >= 16)
             return;
@@ -85,7 +85,7 @@ struct plm_bf16_prompt {
             *(plm_vec4 *)(shared + to + m.to_w) = {};
     }
 
-    PLM_FN void multiply(const plm_bf16_prompt &m, float (&sum)[panels * tiles][4],
+    PLM_FN void multiply(const plm_bf16_tiled &m, float (&sum)[panels * tiles][4],
                          const uint8_t *held, const uint8_t *streamed)
     {
         uint32_t w[panels][4];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The math of tile.cuh for activations in 8 bits: weights are decoded once for the block, to signed
 // bytes and floats in the order in which warps load them, 16 bytes a lane.
-#ifndef PLM_KERNELS_Q8_TILE_CUH
-#define PLM_KERNELS_Q8_TILE_CUH
+#ifndef PLM_KERNELS_Q8_TILED_CUH
+#define PLM_KERNELS_Q8_TILED_CUH
 
 #include "kernels/lib/q8.cuh"
 #include "kernels/lib/tile.cuh"
 
-template <uint32_t TYPE> struct plm_q8_tile {
+template <uint32_t TYPE> struct plm_q8_tiled {
     typedef plm_layout<TYPE> layout;
     static constexpr bool held_weights = true, offset = layout::offset;
     static constexpr bool halves = TYPE == PLM_TYPE_Q6_K; // two sub-scales a block
@@ -50,7 +50,8 @@ template <uint32_t TYPE> struct plm_q8_tile {
         return threadIdx.x - half < outs;
     }
 
-    PLM_FN void begin(plm_q8_tile &m, const struct plm_matmul_args &a, uint32_t out, uint32_t first)
+    PLM_FN void begin(plm_q8_tiled &m, const struct plm_matmul_args &a, uint32_t out,
+                      uint32_t first)
     {
         const uint32_t o = threadIdx.x % half, last = (a.n_out - 1) / 16;
         const bool quants = threadIdx.x < half;
@@ -76,7 +77,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
         m.at_acts = plm_keep(acts_at + (tile * 8 + 2 * t) * act_scale_bytes);
     }
 
-    PLM_FN void hold_quants(plm_q8_tile &m, uint32_t b)
+    PLM_FN void hold_quants(plm_q8_tiled &m, uint32_t b)
     {
         const uint8_t *at = m.weight + (uint64_t)b * layout::quant_bytes;
 #pragma unroll
@@ -84,7 +85,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
             m.raw[i] = *(const uint32_t *)(at + i * 64);
     }
 
-    PLM_FN void hold_scales(plm_q8_tile &m, uint32_t b)
+    PLM_FN void hold_scales(plm_q8_tiled &m, uint32_t b)
     {
         const uint8_t *at = m.weight + (uint64_t)(b / (layout::block / 32)) * layout::scale_bytes;
         m.raw[0] = *(const uint16_t *)at;
@@ -104,7 +105,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
         }
     }
 
-    PLM_FN void hold(plm_q8_tile &m, uint32_t b)
+    PLM_FN void hold(plm_q8_tiled &m, uint32_t b)
     {
         if (has_quants())
             hold_quants(m, b);
@@ -125,7 +126,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
         return plm_signed_codes<TYPE>(low, high);
     }
 
-    PLM_FN void decode_quants(const plm_q8_tile &m, uint8_t *to)
+    PLM_FN void decode_quants(const plm_q8_tiled &m, uint8_t *to)
     {
         plm_codes q[4];
 #pragma unroll
@@ -135,7 +136,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
         *(uint4 *)(to + 256) = make_uint4(q[0].high, q[1].high, q[2].high, q[3].high);
     }
 
-    PLM_FN void decode_scales(const plm_q8_tile &m, uint8_t *to)
+    PLM_FN void decode_scales(const plm_q8_tiled &m, uint8_t *to)
     {
         const float d = plm_half((uint16_t)m.raw[0]);
         if constexpr (TYPE == PLM_TYPE_Q4_K)
@@ -150,7 +151,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
                 make_int2((int)m.raw[1], (int)m.raw[2]);
     }
 
-    PLM_FN void turn(plm_q8_tile &m, uint8_t *shared, uint32_t to, uint32_t b)
+    PLM_FN void turn(plm_q8_tiled &m, uint8_t *shared, uint32_t to, uint32_t b)
     {
         if (has_quants()) {
             decode_quants(m, shared + to + m.to);
@@ -163,7 +164,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
     }
 
     // plm_keep: registers are scarcer than instructions, and compilers would hold sums.
-    PLM_FN void stream(plm_q8_tile &m, uint8_t *shared, uint32_t to, uint32_t b)
+    PLM_FN void stream(plm_q8_tiled &m, uint8_t *shared, uint32_t to, uint32_t b)
     {
         const uint32_t at_x = plm_keep(m.to_x), next_x = plm_keep(m.next_x);
         uint8_t *to_x = shared + plm_keep(to + at_x);
@@ -189,7 +190,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
         float d[2], ds[2];
     };
 
-    PLM_FN void load(const plm_q8_tile &m, scales &s, const uint8_t *held, uint32_t p)
+    PLM_FN void load(const plm_q8_tiled &m, scales &s, const uint8_t *held, uint32_t p)
     {
         const uint8_t *at = held + m.at_scales + p * 16 * scale_bytes;
         if constexpr (offset) {
@@ -213,7 +214,7 @@ template <uint32_t TYPE> struct plm_q8_tile {
         }
     }
 
-    PLM_FN void load(const plm_q8_tile &m, acts (&x)[tiles], const uint8_t *streamed)
+    PLM_FN void load(const plm_q8_tiled &m, acts (&x)[tiles], const uint8_t *streamed)
     {
 #pragma unroll
         for (uint32_t t = 0; t < tiles; t += 2) {
@@ -267,8 +268,8 @@ template <uint32_t TYPE> struct plm_q8_tile {
         }
     }
 
-    PLM_FN void multiply(const plm_q8_tile &m, float (&sum)[panels * tiles][4], const uint8_t *held,
-                         const uint8_t *streamed)
+    PLM_FN void multiply(const plm_q8_tiled &m, float (&sum)[panels * tiles][4],
+                         const uint8_t *held, const uint8_t *streamed)
     {
         acts x[tiles];
         load(m, x, streamed);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Float products of many rows: a thread block computes P panels (2 or 4) for 64 rows, warp w panel
 // w % P and 8 * P rows, in the walk of tile.cuh. Activations are split once, on their way into
-// shared memory. For more rows of BF16 there is float_prompt.cuh.
-#ifndef PLM_KERNELS_FLOAT_TILE_CUH
-#define PLM_KERNELS_FLOAT_TILE_CUH
+// shared memory. For more rows of BF16 there is float_tiled.cuh.
+#ifndef PLM_KERNELS_FLOAT_GEMM_CUH
+#define PLM_KERNELS_FLOAT_GEMM_CUH
 
 #include "kernels/lib/float.cuh"
 #include "kernels/lib/tile.cuh"
@@ -40,7 +40,7 @@ template <uint32_t P> struct plm_tile_exchange {
     }
 };
 
-template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
+template <uint32_t TYPE, uint32_t P> struct plm_float_gemm {
     typedef plm_float_type<TYPE> math;
     typedef plm_tile_exchange<P> exchange;
     static constexpr uint32_t panels = P, rows = 64, round_rows = 8, rounds = 8;
@@ -120,7 +120,7 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
         }
     }
 
-    PLM_FN void walk(plm_float_tile &self, uint8_t *shared, const plm_operands<P> &in, bool await)
+    PLM_FN void walk(plm_float_gemm &self, uint8_t *shared, const plm_operands<P> &in, bool await)
     {
         const uint32_t blocks = (in.n_in + 31) / 32;
         const chunk mine = chunk_of(in);
@@ -161,7 +161,7 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
     }
 
     // Gives the sums of rows 8t .. 8t+7 to the other warps.
-    PLM_FN void spread(const plm_float_tile &self, float *sums, uint32_t t)
+    PLM_FN void spread(const plm_float_gemm &self, float *sums, uint32_t t)
     {
         const uint32_t warp = threadIdx.x / PLM_WARP, lane = threadIdx.x % PLM_WARP;
         if (warp / P != t / cols)
@@ -175,18 +175,18 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_tile {
 
 // The weights that each shape is built for: every type has the shape for few rows, and those that
 // models keep unquantised one for a row and one for prompts, too.
-#define PLM_FLOAT_PRODUCTS(LINE, FEW, TILE)                                                        \
-    LINE(bf16, BF16)                                                                               \
-    LINE(f16, F16)                                                                                 \
-    FEW(bf16, BF16)                                                                                \
-    FEW(f16, F16)                                                                                  \
-    FEW(f32, F32)                                                                                  \
-    FEW(q8_0, Q8_0)                                                                                \
-    FEW(q4_0, Q4_0)                                                                                \
-    FEW(q4_1, Q4_1)                                                                                \
-    FEW(q4_k, Q4_K)                                                                                \
-    FEW(q6_k, Q6_K)                                                                                \
-    TILE(bf16, BF16)                                                                               \
-    TILE(f16, F16)
+#define PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)                                                     \
+    GEMV(bf16, BF16)                                                                               \
+    GEMV(f16, F16)                                                                                 \
+    SKINNY(bf16, BF16)                                                                             \
+    SKINNY(f16, F16)                                                                               \
+    SKINNY(f32, F32)                                                                               \
+    SKINNY(q8_0, Q8_0)                                                                             \
+    SKINNY(q4_0, Q4_0)                                                                             \
+    SKINNY(q4_1, Q4_1)                                                                             \
+    SKINNY(q4_k, Q4_K)                                                                             \
+    SKINNY(q6_k, Q6_K)                                                                             \
+    GEMM(bf16, BF16)                                                                               \
+    GEMM(f16, F16)
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul over 8-bit activations for prompts: 128 rows by six panels a block.
-#include "kernels/lib/q8_tile.cuh"
+#include "kernels/lib/q8_tiled.cuh"
 
 #define MATMUL(name, type)                                                                         \
-    PLM_KERNEL(plm_matmul_tile_##name, PLM_PRODUCT_THREADS, 1, plm_matmul_args)                    \
+    PLM_KERNEL(plm_matmul_tiled_##name, PLM_PRODUCT_THREADS, 1, plm_matmul_args)                   \
     {                                                                                              \
-        typedef plm_q8_tile<PLM_TYPE_##type> math;                                                 \
+        typedef plm_q8_tiled<PLM_TYPE_##type> math;                                                \
         PLM_SHARED(uint8_t, shared, plm_tile<math>::bytes);                                        \
         plm_tile_matmul<math>(a, shared);                                                          \
     }
