@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-// Ranges of rows that walk alike: a decode alone, a few sequences, a chunk of a prompt.
+// Ranges of rows that share a choice: a decode alone, a few sequences, a chunk of a prompt.
 enum { ROWS_ONE, ROWS_FEW, ROWS_MANY };
 #define FEW_ROWS 32u // up to here a step is a decode of several
 

@@ -271,23 +271,23 @@ VEC_FN void mm_range(uint32_t type, bool q8, const struct plm_matmul_args *a, st
         mm_rows(type, q8, 1, a, t, row, begin, end);
 }
 
-// How a product walks: activations of so many bytes of rows stay in the second-level cache while
-// the panels pass by, and so many bytes of panels in the first-level cache while the rows pass by.
-struct mm_walk {
+// Cache blocking of a product: chunk_bytes of activation rows stay in the second-level cache while
+// the panels pass by, group_bytes of panels in the first-level cache while the rows pass by.
+struct mm_blocking {
     uint32_t chunk_bytes;
     uint32_t group_bytes;
 };
 
-VEC_FN void mm_panels(uint32_t type, bool q8, const struct plm_matmul_args *a, struct mm_walk walk,
-                      uint32_t begin, uint32_t end)
+VEC_FN void mm_panels(uint32_t type, bool q8, const struct plm_matmul_args *a,
+                      struct mm_blocking blocking, uint32_t begin, uint32_t end)
 {
     const struct plm_panel p = plm_panel_of(type, a->n_in);
     struct mm_tile t = {.x_bytes = PLM_ACT_ROW_BYTES(a->act, a->n_in),
                         .scale_bytes = p.scale_bytes,
                         .quant_bytes = p.quant_bytes,
                         .n_in = a->n_in};
-    uint64_t chunk = walk.chunk_bytes / t.x_bytes / VEC_TILE * VEC_TILE;
-    uint64_t group = walk.group_bytes / p.panel_bytes;
+    uint64_t chunk = blocking.chunk_bytes / t.x_bytes / VEC_TILE * VEC_TILE;
+    uint64_t group = blocking.group_bytes / p.panel_bytes;
     chunk = chunk < VEC_TILE ? VEC_TILE : chunk;
     group = group < 1 ? 1 : group;
     for (uint32_t row = 0; row < a->rows; row += (uint32_t)chunk) {
@@ -299,16 +299,18 @@ VEC_FN void mm_panels(uint32_t type, bool q8, const struct plm_matmul_args *a, s
 }
 
 #define MM_INSTANCE(TYPE)                                                                          \
-    static __attribute__((noinline)) void mm_run_##TYPE(                                           \
-        const struct plm_matmul_args *a, struct mm_walk walk, uint32_t begin, uint32_t end)        \
+    static __attribute__((noinline)) void mm_run_##TYPE(const struct plm_matmul_args *a,           \
+                                                        struct mm_blocking blocking,               \
+                                                        uint32_t begin, uint32_t end)              \
     {                                                                                              \
-        mm_panels(PLM_TYPE_##TYPE, false, a, walk, begin, end);                                    \
+        mm_panels(PLM_TYPE_##TYPE, false, a, blocking, begin, end);                                \
     }
 #define MM_INSTANCE_Q8(TYPE)                                                                       \
-    static __attribute__((noinline)) void mm_run_##TYPE##_q8(                                      \
-        const struct plm_matmul_args *a, struct mm_walk walk, uint32_t begin, uint32_t end)        \
+    static __attribute__((noinline)) void mm_run_##TYPE##_q8(const struct plm_matmul_args *a,      \
+                                                             struct mm_blocking blocking,          \
+                                                             uint32_t begin, uint32_t end)         \
     {                                                                                              \
-        mm_panels(PLM_TYPE_##TYPE, true, a, walk, begin, end);                                     \
+        mm_panels(PLM_TYPE_##TYPE, true, a, blocking, begin, end);                                 \
     }
 #define MM_BLOCK_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
 #define MM_PLAIN_TYPES(X) X(F32) X(F16) X(BF16)
@@ -316,15 +318,15 @@ MM_BLOCK_TYPES(MM_INSTANCE)
 MM_PLAIN_TYPES(MM_INSTANCE)
 MM_BLOCK_TYPES(MM_INSTANCE_Q8)
 
-static void mm_run(const struct plm_matmul_args *a, struct mm_walk walk, uint32_t begin,
+static void mm_run(const struct plm_matmul_args *a, struct mm_blocking blocking, uint32_t begin,
                    uint32_t end)
 {
 #define MM_CASE(TYPE)                                                                              \
     case PLM_TYPE_##TYPE:                                                                          \
-        mm_run_##TYPE(a, walk, begin, end);                                                        \
+        mm_run_##TYPE(a, blocking, begin, end);                                                    \
         break;
 #define MM_CASE_Q8(TYPE)                                                                           \
-    case PLM_TYPE_##TYPE: mm_run_##TYPE##_q8(a, walk, begin, end); break;
+    case PLM_TYPE_##TYPE: mm_run_##TYPE##_q8(a, blocking, begin, end); break;
     if (a->act == PLM_ACT_Q8) {
         switch (a->type) {
             MM_BLOCK_TYPES(MM_CASE_Q8)
@@ -343,19 +345,19 @@ static void mm_run(const struct plm_matmul_args *a, struct mm_walk walk, uint32_
 void PLM_CPU_FN(matmul)(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
-    mm_run(args, (struct mm_walk){768u << 10, 24u << 10}, begin, end);
+    mm_run(args, (struct mm_blocking){768u << 10, 24u << 10}, begin, end);
 }
 
 // For a second level of 256 or 512 KiB, or one that is shared with a busy neighbour.
 static void mm_small_cache(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
-    mm_run(args, (struct mm_walk){160u << 10, 24u << 10}, begin, end);
+    mm_run(args, (struct mm_blocking){160u << 10, 24u << 10}, begin, end);
 }
 
 // Longer runs of panels: fewer passes over the rows where the first level holds less of use.
 static void mm_long_runs(const void *args, uint32_t begin, uint32_t end, void *scratch)
 {
     (void)scratch;
-    mm_run(args, (struct mm_walk){768u << 10, 96u << 10}, begin, end);
+    mm_run(args, (struct mm_blocking){768u << 10, 96u << 10}, begin, end);
 }
