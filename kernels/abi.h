@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // What host code, CPU kernels, CUDA/HIP kernels and shaders must agree on: tensor types, the layout
 // of quantised activations and the argument structs of the ops of ops.def. Includes nothing but
-// fixed-width integers. Every argument struct is at most 128 bytes (the push constants that Vulkan
-// guarantees), naturally aligned, 64-bit device addresses first. Shaders include this file too,
-// with PLM_SHADER defined: GLSL knows the structs and the fixed-width types, but no enums.
+// fixed-width integers and lists. Every argument struct is at most 128 bytes (the push constants
+// that Vulkan guarantees), naturally aligned, 64-bit device addresses first. Shaders include this
+// file too, with PLM_SHADER defined: GLSL knows the structs and the fixed-width types, but no
+// enums.
 //
 // Conventions: matrices are row-major; "rows" are tokens of the step; a weight has n_out rows of
 // n_in elements and is multiplied as dst[r][o] = sum_i w[o][i] * x[r][i]. Addresses of 0 mean "not
 // there" where a field says optional. Activations and results are float32 unless stated.
 #ifndef PLM_KERNELS_ABI_H
 #define PLM_KERNELS_ABI_H
+
+#include "kernels/types.h"
 
 #ifdef PLM_SHADER
 #define PLM_ENUM(name)
@@ -26,24 +29,11 @@
 #define PLM_U64(n) ((uint64_t)(n))
 #endif
 
-// Tensor types with the numbers of the GGUF format (ggml.h).
+// Tensor types with the numbers of the GGUF format.
 PLM_ENUM(plm_type)
-PLM_VALUE(PLM_TYPE_F32, 0)
-PLM_VALUE(PLM_TYPE_F16, 1)
-PLM_VALUE(PLM_TYPE_Q4_0, 2)
-PLM_VALUE(PLM_TYPE_Q4_1, 3)
-PLM_VALUE(PLM_TYPE_Q5_0, 6)
-PLM_VALUE(PLM_TYPE_Q5_1, 7)
-PLM_VALUE(PLM_TYPE_Q8_0, 8)
-PLM_VALUE(PLM_TYPE_Q2_K, 10)
-PLM_VALUE(PLM_TYPE_Q3_K, 11)
-PLM_VALUE(PLM_TYPE_Q4_K, 12)
-PLM_VALUE(PLM_TYPE_Q5_K, 13)
-PLM_VALUE(PLM_TYPE_Q6_K, 14)
-PLM_VALUE(PLM_TYPE_IQ4_NL, 20)
-PLM_VALUE(PLM_TYPE_I32, 26)
-PLM_VALUE(PLM_TYPE_BF16, 30)
-PLM_VALUE(PLM_TYPE_MXFP4, 39)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_VALUE(PLM_TYPE_##NAME, id)
+#include "kernels/types.def"
 PLM_ENUM_END
 
 // Tokens in one block of the KV cache.

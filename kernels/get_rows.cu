@@ -46,11 +46,6 @@ template <uint32_t TYPE> PLM_FN void get_rows(const struct plm_get_rows_args &a)
     {                                                                                              \
         get_rows<PLM_TYPE_##TYPE>(a);                                                              \
     }
-GET_ROWS(f32, F32)
-GET_ROWS(f16, F16)
-GET_ROWS(bf16, BF16)
-GET_ROWS(q8_0, Q8_0)
-GET_ROWS(q4_0, Q4_0)
-GET_ROWS(q4_1, Q4_1)
-GET_ROWS(q4_k, Q4_K)
-GET_ROWS(q6_k, Q6_K)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(GET_ROWS(name, NAME))
+#include "kernels/types.def"

@@ -12,13 +12,12 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_glu<product, rows>(a, shared);                                                         \
     }
-#define GLUS(name, type, skinny_blocks)                                                            \
+// Two factors a block take more than 128 registers.
+#define GLUS(name, type)                                                                           \
     GLU(gemv, name, type, 1, 3)                                                                    \
-    GLU(skinny, name, type, 16, skinny_blocks)                                                     \
+    GLU(skinny, name, type, 16, plm_layout<PLM_TYPE_##type>::halves ? 1 : 2)                       \
     GLU(gemm, name, type, 64, 1)
 
-GLUS(q8_0, Q8_0, 2)
-GLUS(q4_0, Q4_0, 2)
-GLUS(q4_1, Q4_1, 2)
-GLUS(q4_k, Q4_K, 2)
-GLUS(q6_k, Q6_K, 1) // more than 128 registers
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(GLUS(name, NAME)))
+#include "kernels/types.def"

@@ -18,3 +18,6 @@
 #define GEMM(name, type)   GLU(gemm, name, 2, plm_float_gemm<PLM_TYPE_##type, 4>)
 
 PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(SKINNY(name, NAME)))
+#include "kernels/types.def"

@@ -17,8 +17,6 @@
     MATMUL(skinny, name, type, 16, 2)                                                              \
     MATMUL(gemm, name, type, 64, 1)
 
-MATMULS(q8_0, Q8_0)
-MATMULS(q4_0, Q4_0)
-MATMULS(q4_1, Q4_1)
-MATMULS(q4_k, Q4_K)
-MATMULS(q6_k, Q6_K)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(MATMULS(name, NAME)))
+#include "kernels/types.def"

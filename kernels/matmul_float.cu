@@ -22,6 +22,9 @@
 #define GEMM(name, type)   MATMUL(gemm, name, 2, plm_float_gemm<PLM_TYPE_##type, 4>)
 
 PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(SKINNY(name, NAME)))
+#include "kernels/types.def"
 
 PLM_KERNEL(plm_matmul_float_tiled_bf16, PLM_PRODUCT_THREADS, 1, plm_matmul_args)
 {

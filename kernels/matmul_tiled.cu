@@ -10,8 +10,6 @@
         plm_tile_matmul<math>(a, shared);                                                          \
     }
 
-MATMUL(q8_0, Q8_0)
-MATMUL(q4_0, Q4_0)
-MATMUL(q4_1, Q4_1)
-MATMUL(q4_k, Q4_K)
-MATMUL(q6_k, Q6_K)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(MATMUL(name, NAME)))
+#include "kernels/types.def"

@@ -24,8 +24,6 @@
         plm_qkv_full_heads<product>(a, shared, staged);                                            \
     }
 
-QKVS(q8_0, Q8_0)
-QKVS(q4_0, Q4_0)
-QKVS(q4_1, Q4_1)
-QKVS(q4_k, Q4_K)
-QKVS(q6_k, Q6_K)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(QKVS(name, NAME)))
+#include "kernels/types.def"

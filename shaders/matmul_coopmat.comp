@@ -3,7 +3,7 @@
 // the others: 32 is one block, so a product of matrices is the exact integer dot products of one
 // block, to which the class's arithmetic is applied; lanes are visited as in matmul_tile.comp.
 // Four subgroups of 32 take a panel each, for 32 rows of activations. Weights are unpacked to signed
-// bytes in shared memory. Not for Q6_K, which needs the dots of both halves of a block.
+// bytes in shared memory. Not for types with two factors a block, which need the dots of both halves.
 #version 460
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -46,13 +46,13 @@ uint64_t panel_at(uint p)
 uvec4 signed_codes(uint64_t quants, uint b, uint g)
 {
     uint64_t block = quants + b * PLM_W_QUANT_BYTES;
-#if defined(PLM_WEIGHT_Q8_0)
+#if PLM_W_CODES == PLM_CODES_BYTES
     return plm_words4(block + g * 64u) ^ 0x80808080u;
 #else
     uvec4 q = plm_words4(block + (g & 3u) * 64u) >> (g & 4u) & 0x0f0f0f0fu;
-#if defined(PLM_WEIGHT_Q4_0)
-    // Each byte less 8, with nothing borrowed from its neighbour.
-    q = (q | 0x80808080u) - 0x08080808u ^ 0x80808080u;
+#if PLM_W_ZERO != 0
+    // Each byte less the zero, with nothing borrowed from its neighbour.
+    q = (q | 0x80808080u) - PLM_W_ZERO * 0x01010101u ^ 0x80808080u;
 #endif
     return q;
 #endif

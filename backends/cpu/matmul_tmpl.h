@@ -32,110 +32,145 @@ VEC_FN void mm_prefetch(const uint8_t *q, const int lines)
         __builtin_prefetch(q + MM_PREFETCH_BYTES + i * 64, 0, 2);
 }
 
-// Codes of one line: low and high nibbles.
-#define MM_LINES_4(X)                                                                              \
-    VEC_UNROLL for (int line = 0; line < 4; line++)                                                \
-    {                                                                                              \
-        vi codes = vi_load(q + line * 64);                                                         \
-        vi lo = vi_and(codes, 0x0f0f0f0fu), hi = vi_and(vi_shr(codes, 4), 0x0f0f0f0fu);            \
-        EACH_ROW dot[r] = vd4_dot(dot[r], lo, X + line * 4);                                       \
-        EACH_ROW dot[r] = vd4_dot(dot[r], hi, X + line * 4 + 16);                                  \
-    }
-
-// Q8_0, Q4_0, Q4_1, Q4_K: one integer dot product per block.
-VEC_FN void mm_block(uint32_t type, const int rows, const struct mm_tile *t, uint32_t b, vf dw,
-                     vf mw, vf *acc)
+// a << left, or >> -left.
+VEC_FN vi mm_shift(vi a, const int left)
 {
+    return left == 0 ? a : left > 0 ? vi_shl(a, left) : vi_shr(a, -left);
+}
+
+// The codes of inputs 4g .. 4g+3 of a block, a byte each. Compilers see that neighbouring groups
+// load the same lines.
+VEC_FN vi mm_codes(uint32_t type, const uint8_t *q, const int g)
+{
+    const struct plm_panel_type w = plm_panel_type(type);
+    if (w.codes == PLM_CODES_BYTES)
+        return vi_load(q + g * 64);
+    vi codes = vi_and(mm_shift(vi_load(q + g % 4 * 64), -(g & 4)), 0x0f0f0f0fu);
+    if (w.codes == PLM_CODES_NIBBLES_2)
+        codes = vi_or(codes,
+                      vi_and(mm_shift(vi_load(q + 256 + g / 4 * 64), 4 - g % 4 * 2), 0x30303030u));
+    return codes;
+}
+
+// Dot products of codes with activations, by the family of vec_*.h that holds the type's codes.
+VEC_FN vi mm_dot_start(uint32_t type, uint32_t bias, const void *sums)
+{
+    const uint8_t codes = plm_panel_type(type).codes;
+    return codes == PLM_CODES_BYTES     ? vd8_start(bias, sums)
+           : codes == PLM_CODES_NIBBLES ? vd4_start(bias, sums)
+                                        : vd6_start(bias, sums);
+}
+VEC_FN vi mm_dot(uint32_t type, vi acc, vi w, const void *x)
+{
+    const uint8_t codes = plm_panel_type(type).codes;
+    return codes == PLM_CODES_BYTES     ? vd8_dot(acc, w, x)
+           : codes == PLM_CODES_NIBBLES ? vd4_dot(acc, w, x)
+                                        : vd6_dot(acc, w, x);
+}
+VEC_FN vi mm_dot_end(uint32_t type, vi acc, uint32_t bias, const void *sums)
+{
+    const uint8_t codes = plm_panel_type(type).codes;
+    return codes == PLM_CODES_BYTES     ? vd8_end(acc, bias, sums)
+           : codes == PLM_CODES_NIBBLES ? vd4_end(acc, bias, sums)
+                                        : vd6_end(acc, bias, sums);
+}
+
+// The scales of a block as the float products need them: the factors of layout.md.
+struct mm_scales {
+    vf dw;
+    vf mw;    // types with a minimum
+    vf sc[2]; // types with a factor per 16 inputs
+};
+
+VEC_FN struct mm_scales mm_scales_of(uint32_t type, const struct mm_tile *t, uint32_t b)
+{
+    const struct plm_panel_type w = plm_panel_type(type);
+    const uint8_t *s = t->scales + (uint64_t)(b / (w.block / 32u)) * t->scale_bytes;
+    const uint32_t sub = b % 8;
+    struct mm_scales ret;
+    ret.dw = vf_load_f16(s + t->lane * 2);
+    ret.mw = ret.sc[0] = ret.sc[1] = ret.dw; // for compilers that do not see what is unused
+    if (PLM_SCALES_HAVE_M(w.scales))
+        ret.mw = vf_load_f16(s + 32 + t->lane * 2);
+    if (w.scales == PLM_SCALES_D_M_SUB) {
+        ret.dw = vf_mul(ret.dw, vf_load_u8(s + 64 + sub * 16 + t->lane));
+        ret.mw = vf_neg(vf_mul(ret.mw, vf_load_u8(s + 192 + sub * 16 + t->lane)));
+    }
+    if (w.scales == PLM_SCALES_D_HALVES) {
+        ret.sc[0] = vf_load_i8(s + 32 + sub * 32 + t->lane);
+        ret.sc[1] = vf_load_i8(s + 32 + sub * 32 + 16 + t->lane);
+    }
+    return ret;
+}
+
+VEC_FN vf mm_act_scale(const uint8_t *record, uint32_t at)
+{
+    float f;
+    memcpy(&f, record + at, 4);
+    return vf_set1(f);
+}
+
+// One integer dot product per block.
+VEC_FN void mm_block(uint32_t type, const int rows, const struct mm_tile *t, uint32_t b, vf *acc)
+{
+    const struct plm_panel_type w = plm_panel_type(type);
+    const uint32_t bias = HALF_BIAS(-w.zero, -w.zero);
     const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
     const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
+    const struct mm_scales s = mm_scales_of(type, t, b);
     vi dot[VEC_TILE];
-    mm_prefetch(q, type == PLM_TYPE_Q8_0 ? 8 : 4);
-    if (type == PLM_TYPE_Q8_0) {
-        const uint32_t bias = HALF_BIAS(-128, -128);
-        EACH_ROW dot[r] = vd8_start(bias, x + r * ld + PLM_ACT_Q8_S);
-        VEC_UNROLL for (int line = 0; line < 8; line++)
-        {
-            vi codes = vi_load(q + line * 64);
-            EACH_ROW dot[r] = vd8_dot(dot[r], codes, x + r * ld + line * 4);
-        }
-        EACH_ROW dot[r] = vd8_end(dot[r], bias, x + r * ld + PLM_ACT_Q8_S);
-    } else {
-        const uint32_t bias = type == PLM_TYPE_Q4_0 ? HALF_BIAS(-8, -8) : 0;
-        EACH_ROW dot[r] = vd4_start(bias, x + r * ld + PLM_ACT_Q8_S);
-        MM_LINES_4(x + r * ld)
-        EACH_ROW dot[r] = vd4_end(dot[r], bias, x + r * ld + PLM_ACT_Q8_S);
+    mm_prefetch(q, w.codes);
+    EACH_ROW dot[r] = mm_dot_start(type, bias, x + r * ld + PLM_ACT_Q8_S);
+    VEC_UNROLL for (int i = 0; i < 8; i++)
+    {
+        const int g = w.codes == PLM_CODES_BYTES ? i : i / 2 + i % 2 * 4; // line by line
+        const vi codes = mm_codes(type, q, g);
+        EACH_ROW dot[r] = mm_dot(type, dot[r], codes, x + r * ld + g * 4);
     }
     EACH_ROW
     {
-        float dx;
-        memcpy(&dx, x + r * ld + PLM_ACT_Q8_D, 4);
-        acc[r] = vf_fma(vf_from_i(dot[r]), vf_mul(dw, vf_set1(dx)), acc[r]);
+        const uint8_t *record = x + r * ld;
+        dot[r] = mm_dot_end(type, dot[r], bias, record + PLM_ACT_Q8_S);
+        acc[r] =
+            vf_fma(vf_from_i(dot[r]), vf_mul(s.dw, mm_act_scale(record, PLM_ACT_Q8_D)), acc[r]);
+        if (PLM_SCALES_HAVE_M(w.scales))
+            acc[r] = vf_fma(s.mw, mm_act_scale(record, PLM_ACT_Q8_DS), acc[r]);
     }
-    if (type == PLM_TYPE_Q4_1 || type == PLM_TYPE_Q4_K)
-        EACH_ROW
-        {
-            float ds;
-            memcpy(&ds, x + r * ld + PLM_ACT_Q8_DS, 4);
-            acc[r] = vf_fma(mw, vf_set1(ds), acc[r]);
-        }
 }
 
-// Q6_K: two dot products of 16, each with its integer scale; the sum is exact in float.
-VEC_FN void mm_block_q6(const int rows, const struct mm_tile *t, uint32_t b, vf d, vf sc0, vf sc1,
-                        vf *acc)
+// Two dot products of 16, each with its integer factor; the sum is exact in float.
+VEC_FN void mm_block_halves(uint32_t type, const int rows, const struct mm_tile *t, uint32_t b,
+                            vf *acc)
 {
+    const struct plm_panel_type w = plm_panel_type(type);
     const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
     const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
+    const struct mm_scales s = mm_scales_of(type, t, b);
     vf sum[VEC_TILE];
-    mm_prefetch(q, 6);
-    EACH_ROW sum[r] = d; // for compilers that do not see that h starts at 0
+    mm_prefetch(q, w.codes);
+    EACH_ROW sum[r] = s.dw; // for compilers that do not see that h starts at 0
     VEC_UNROLL for (int h = 0; h < 2; h++)
     {
-        const uint32_t bias = h == 0 ? HALF_BIAS(-32, 0) : HALF_BIAS(0, -32);
-        vi dot[VEC_TILE], high = vi_load(q + 256 + h * 64);
-        EACH_ROW dot[r] = vd6_start(bias, x + r * ld + PLM_ACT_Q8_S);
-        VEC_UNROLL for (int line = 0; line < 4; line++)
+        const uint32_t bias = h == 0 ? HALF_BIAS(-w.zero, 0) : HALF_BIAS(0, -w.zero);
+        vi dot[VEC_TILE];
+        EACH_ROW dot[r] = mm_dot_start(type, bias, x + r * ld + PLM_ACT_Q8_S);
+        VEC_UNROLL for (int g = h * 4; g < h * 4 + 4; g++)
         {
-            vi low = vi_and(vi_shr(vi_load(q + line * 64), h * 4), 0x0f0f0f0fu);
-            vi top = line < 2 ? vi_shl(high, 4 - line * 2) : vi_shr(high, line * 2 - 4);
-            vi codes = vi_or(low, vi_and(top, 0x30303030u));
-            EACH_ROW dot[r] = vd6_dot(dot[r], codes, x + r * ld + h * 16 + line * 4);
+            const vi codes = mm_codes(type, q, g);
+            EACH_ROW dot[r] = mm_dot(type, dot[r], codes, x + r * ld + g * 4);
         }
         EACH_ROW
         {
-            vf f = vf_from_i(vd6_end(dot[r], bias, x + r * ld + PLM_ACT_Q8_S));
-            sum[r] = h == 0 ? vf_mul(f, sc0) : vf_fma(f, sc1, sum[r]);
+            vf f = vf_from_i(mm_dot_end(type, dot[r], bias, x + r * ld + PLM_ACT_Q8_S));
+            sum[r] = h == 0 ? vf_mul(f, s.sc[0]) : vf_fma(f, s.sc[1], sum[r]);
         }
     }
     EACH_ROW
     {
-        float dx;
-        memcpy(&dx, x + r * ld + PLM_ACT_Q8_D, 4);
-        acc[r] = vf_fma(sum[r], vf_mul(d, vf_set1(dx)), acc[r]);
-    }
-}
-
-// Scales of block b as the float products need them; *mw only for types with an offset, *sc0 and
-// *sc1 only for Q6_K.
-VEC_FN void mm_scales(uint32_t type, const struct mm_tile *t, uint32_t b, vf *dw, vf *mw, vf *sc0,
-                      vf *sc1)
-{
-    const bool super = type == PLM_TYPE_Q4_K || type == PLM_TYPE_Q6_K;
-    const uint8_t *s = t->scales + (uint64_t)(super ? b / 8 : b) * t->scale_bytes;
-    const uint32_t sub = b % 8;
-    *dw = vf_load_f16(s + t->lane * 2);
-    *mw = *sc0 = *sc1 = *dw;
-    if (type == PLM_TYPE_Q4_1 || type == PLM_TYPE_Q4_K)
-        *mw = vf_load_f16(s + 32 + t->lane * 2);
-    if (type == PLM_TYPE_Q4_K) {
-        *dw = vf_mul(*dw, vf_load_u8(s + 64 + sub * 16 + t->lane));
-        *mw = vf_neg(vf_mul(*mw, vf_load_u8(s + 192 + sub * 16 + t->lane)));
-    }
-    if (type == PLM_TYPE_Q6_K) {
-        *sc0 = vf_load_i8(s + 32 + sub * 32 + t->lane);
-        *sc1 = vf_load_i8(s + 32 + sub * 32 + 16 + t->lane);
+        vf dx = mm_act_scale(x + r * ld, PLM_ACT_Q8_D);
+        acc[r] = vf_fma(sum[r], vf_mul(s.dw, dx), acc[r]);
     }
 }
 
@@ -144,12 +179,10 @@ VEC_FN void mm_tile_q8(uint32_t type, const int rows, const struct mm_tile *t, v
 {
     EACH_ROW acc[r] = vf_set1(0.0f);
     for (uint32_t b = 0; b < t->n_in / 32; b++) {
-        vf dw, mw, sc0, sc1;
-        mm_scales(type, t, b, &dw, &mw, &sc0, &sc1);
-        if (type == PLM_TYPE_Q6_K)
-            mm_block_q6(rows, t, b, dw, sc0, sc1, acc);
+        if (plm_panel_type(type).scales == PLM_SCALES_D_HALVES)
+            mm_block_halves(type, rows, t, b, acc);
         else
-            mm_block(type, rows, t, b, dw, mw, acc);
+            mm_block(type, rows, t, b, acc);
     }
 }
 
@@ -181,28 +214,22 @@ VEC_FN void mm_tile_plain(uint32_t type, const int rows, const struct mm_tile *t
 // exact, so the fused form rounds as the decoder of layout.h does.
 VEC_FN void mm_tile_decoded(uint32_t type, const int rows, const struct mm_tile *t, vf *acc)
 {
-    const bool offset = type == PLM_TYPE_Q4_1 || type == PLM_TYPE_Q4_K;
-    const vf zero = vf_set1(type == PLM_TYPE_Q8_0 ? 128.0f : type == PLM_TYPE_Q4_0 ? 8.0f : 32.0f);
+    const struct plm_panel_type w = plm_panel_type(type);
+    const vf zero = vf_set1((float)w.zero);
     EACH_ROW acc[r] = vf_set1(0.0f);
     for (uint32_t b = 0; b < t->n_in / 32; b++) {
-        vf dw, mw, sc0, sc1;
         const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
-        mm_scales(type, t, b, &dw, &mw, &sc0, &sc1);
-        for (int g = 0; g < 8; g++) {
-            vi codes = vi_load(q + (type == PLM_TYPE_Q8_0 ? g : g % 4) * 64);
-            if (type != PLM_TYPE_Q8_0)
-                codes = vi_and(vi_shr(codes, g / 4 * 4), 0x0f0f0f0fu);
-            vf factor = dw;
-            if (type == PLM_TYPE_Q6_K) {
-                vi high = vi_shr(vi_load(q + 256 + g / 4 * 64), g % 4 * 2);
-                codes = vi_or(codes, vi_shl(vi_and(high, 0x03030303u), 4));
-                factor = vf_mul(dw, g < 4 ? sc0 : sc1);
-            }
+        const struct mm_scales s = mm_scales_of(type, t, b);
+        VEC_UNROLL for (int g = 0; g < 8; g++)
+        {
+            const vi codes = mm_codes(type, q, g);
+            const vf factor = w.scales == PLM_SCALES_D_HALVES ? vf_mul(s.dw, s.sc[g / 4]) : s.dw;
             VEC_UNROLL for (int i = 0; i < 4; i++)
             {
                 vf code = vf_from_i(vi_and(vi_shr(codes, i * 8), 0xffu));
-                vf w = offset ? vf_fma(factor, code, mw) : vf_mul(factor, vf_sub(code, zero));
-                mm_fma_rows(rows, t, b * 32 + (uint32_t)(g * 4 + i), w, acc);
+                vf v = PLM_SCALES_HAVE_M(w.scales) ? vf_fma(factor, code, s.mw)
+                                                   : vf_mul(factor, vf_sub(code, zero));
+                mm_fma_rows(rows, t, b * 32 + (uint32_t)(g * 4 + i), v, acc);
             }
         }
     }
@@ -242,7 +269,7 @@ VEC_FN void mm_rows(uint32_t type, bool q8, const int rows, const struct plm_mat
             t->quants = t->scales + p.quant_offset + t->lane * lane_bytes;
             if (q8)
                 mm_tile_q8(type, rows, t, acc);
-            else if (type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16)
+            else if (p.block == 1)
                 mm_tile_plain(type, rows, t, acc);
             else
                 mm_tile_decoded(type, rows, t, acc);
@@ -312,11 +339,9 @@ VEC_FN void mm_panels(uint32_t type, bool q8, const struct plm_matmul_args *a,
     {                                                                                              \
         mm_panels(PLM_TYPE_##TYPE, true, a, blocking, begin, end);                                 \
     }
-#define MM_BLOCK_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
-#define MM_PLAIN_TYPES(X) X(F32) X(F16) X(BF16)
-MM_BLOCK_TYPES(MM_INSTANCE)
-MM_PLAIN_TYPES(MM_INSTANCE)
-MM_BLOCK_TYPES(MM_INSTANCE_Q8)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_WITH_KERNELS_##BACKENDS(MM_INSTANCE(NAME) PLM_QUANTISED_##CODES(MM_INSTANCE_Q8(NAME)))
+#include "kernels/types.def"
 
 static void mm_run(const struct plm_matmul_args *a, struct mm_blocking blocking, uint32_t begin,
                    uint32_t end)
@@ -329,13 +354,16 @@ static void mm_run(const struct plm_matmul_args *a, struct mm_blocking blocking,
     case PLM_TYPE_##TYPE: mm_run_##TYPE##_q8(a, blocking, begin, end); break;
     if (a->act == PLM_ACT_Q8) {
         switch (a->type) {
-            MM_BLOCK_TYPES(MM_CASE_Q8)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_QUANTISED_##CODES(PLM_WITH_KERNELS_##BACKENDS(MM_CASE_Q8(NAME)))
+#include "kernels/types.def"
         default: break;
         }
     } else {
         switch (a->type) {
-            MM_BLOCK_TYPES(MM_CASE)
-            MM_PLAIN_TYPES(MM_CASE)
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_WITH_KERNELS_##BACKENDS(MM_CASE(NAME))
+#include "kernels/types.def"
         default: break;
         }
     }

@@ -26,6 +26,7 @@ static inline struct plm_ref_weight plm_ref_weight_of(uint64_t address, uint32_t
 static inline float plm_ref_dot_q8(const struct plm_ref_weight *w, const uint8_t *panel,
                                    uint32_t lane, const uint8_t *x)
 {
+    const bool halves = plm_panel_type(w->type).scales == PLM_SCALES_D_HALVES;
     float acc = 0.0f;
     for (uint32_t b = 0; b < w->n_in / 32; b++) {
         const uint8_t *record = x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
@@ -39,7 +40,7 @@ static inline float plm_ref_dot_q8(const struct plm_ref_weight *w, const uint8_t
         for (uint32_t k = 0; k < 32; k++)
             half[k / 16] += block.q[k] * q[k];
         float dot = (float)(half[0] + half[1]);
-        if (w->type == PLM_TYPE_Q6_K) // exact as well: below 2^24
+        if (halves) // exact as well: below 2^24
             dot = fmaf((float)half[1], (float)block.sc[1], (float)half[0] * (float)block.sc[0]);
         acc = fmaf(dot, block.d * dx, acc);
         if (block.has_mw)

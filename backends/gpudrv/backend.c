@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries of the contract that are no matter of their own.
 #include "backends/gpudrv/impl.h"
+#include "backends/panel/layout.h"
 #include "backends/panel/pack.h"
 
 const struct plm_caps *plm_gpu_caps(const struct plm_backend_device *dev)
@@ -12,6 +13,8 @@ int plm_gpu_weight_layout(const struct plm_backend_device *dev, enum plm_type ty
                           uint32_t n_out, struct plm_weight_layout *ret)
 {
     (void)dev;
+    if ((plm_panel_type(type).backends & PLM_BACKENDS_GPU) == 0)
+        return PLM_ERR_UNSUPPORTED;
     return plm_panel_weight_layout(type, n_in, n_out, ret);
 }
 

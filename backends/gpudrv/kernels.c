@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "backends/panel/layout.h"
+
 // ---- the table ----
 
 // Conditions and grids as functions over the arguments, which not every expression reads.
@@ -124,8 +126,7 @@ bool plm_gpu_typed_by_kv(enum plm_op op)
 static bool needed(const struct plm_gpu_kernel *k, const struct plm_kernel_needs *needs)
 {
     // Plain types have no 8-bit products; the others have float ones only where they are asked for.
-    const bool plain =
-        k->type == PLM_TYPE_F32 || k->type == PLM_TYPE_F16 || k->type == PLM_TYPE_BF16;
+    const bool plain = plm_panel_type(k->type).codes == PLM_CODES_ELEMENTS;
     if (k->type == PLM_ANY_TYPE)
         return true;
     if (k->act == PLM_ACT_F32 && !plain && !needs->float_acts)

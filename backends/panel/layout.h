@@ -13,27 +13,38 @@
 
 #define PLM_PANEL_ROWS 16
 
-// Sizes of one panel of a type. block: inputs that share a scale record.
+// A type as kernels/types.def describes it, and the sizes of its panels.
 struct plm_panel_type {
-    uint16_t block;       // 1, 32 or 256
+    uint16_t block;       // inputs that share a scale record: 1, 32 or 256; 0: no type of weights
     uint16_t file_bytes;  // of one block of one row in the file
     uint16_t scale_bytes; // scale record of 16 rows
     uint16_t quant_bytes; // quants of 16 rows and min(block, 32) inputs
+    uint8_t codes;        // PLM_CODES_x
+    uint8_t values;       // PLM_VALUES_x
+    uint8_t scales;       // PLM_SCALES_x
+    uint8_t backends;     // PLM_BACKENDS_x
+    int32_t zero;         // what is taken from the value of a code
 };
 
-// Whether the type can be a weight; fills ret.
-static inline bool plm_panel_type_of(uint32_t type, struct plm_panel_type *ret)
+// Always inlined: where the type is a constant, so are all its words.
+static inline __attribute__((always_inline)) struct plm_panel_type plm_panel_type(uint32_t type)
 {
     switch (type) {
-    case PLM_TYPE_F32: *ret = (struct plm_panel_type){1, 4, 0, 64}; return true;
-    case PLM_TYPE_F16:
-    case PLM_TYPE_BF16: *ret = (struct plm_panel_type){1, 2, 0, 32}; return true;
-    case PLM_TYPE_Q8_0: *ret = (struct plm_panel_type){32, 34, 32, 512}; return true;
-    case PLM_TYPE_Q4_0: *ret = (struct plm_panel_type){32, 18, 32, 256}; return true;
-    case PLM_TYPE_Q4_1: *ret = (struct plm_panel_type){32, 20, 64, 256}; return true;
-    case PLM_TYPE_Q4_K: *ret = (struct plm_panel_type){256, 144, 320, 256}; return true;
-    case PLM_TYPE_Q6_K: *ret = (struct plm_panel_type){256, 210, 288, 384}; return true;
-    default: return false;
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    case PLM_TYPE_##NAME:                                                                          \
+        return (struct plm_panel_type){PLM_BACKENDS_##BACKENDS != PLM_BACKENDS_NONE ? block : 0,   \
+                                       bytes,                                                      \
+                                       PLM_SCALE_BYTES_##SCALES,                                   \
+                                       PLM_CODES_##CODES == PLM_CODES_ELEMENTS                     \
+                                           ? PLM_PANEL_ROWS * bytes                                \
+                                           : PLM_CODES_##CODES * 64,                               \
+                                       PLM_CODES_##CODES,                                          \
+                                       PLM_VALUES_##VALUES,                                        \
+                                       PLM_SCALES_##SCALES,                                        \
+                                       PLM_BACKENDS_##BACKENDS,                                    \
+                                       zero};
+#include "kernels/types.def"
+    default: return (struct plm_panel_type){.block = 0};
     }
 }
 
@@ -48,9 +59,10 @@ struct plm_panel {
 
 static inline struct plm_panel plm_panel_of(uint32_t type, uint32_t n_in)
 {
-    struct plm_panel_type t = {1, 0, 0, 0};
-    plm_panel_type_of(type, &t);
+    const struct plm_panel_type t = plm_panel_type(type);
     struct plm_panel p = {0, 0, t.scale_bytes, t.quant_bytes, t.block};
+    if (t.block == 0)
+        return p;
     uint64_t steps = t.block == 1 ? n_in : n_in / 32;
     p.quant_offset = ((uint64_t)(n_in / t.block) * t.scale_bytes + 63) / 64 * 64;
     p.panel_bytes = p.quant_offset + (steps * t.quant_bytes + 63) / 64 * 64;
@@ -64,22 +76,22 @@ static inline uint16_t plm_load_u16(const uint8_t *p)
     return v;
 }
 
-// Code of element k (0 .. 31) of a lane in a block of 4-bit quants.
-static inline uint32_t plm_panel_q4(const uint8_t *quants, uint32_t lane, uint32_t k)
+// Code of element k (0 .. 31) of a lane in a block of 32; codes: PLM_CODES_x.
+static inline uint32_t plm_panel_code(uint8_t codes, const uint8_t *quants, uint32_t lane,
+                                      uint32_t k)
 {
-    uint32_t byte = quants[(k / 4 % 4) * 64 + lane * 4 + k % 4];
-    return k < 16 ? byte & 15 : byte >> 4;
-}
-
-static inline uint32_t plm_panel_q6(const uint8_t *quants, uint32_t lane, uint32_t k)
-{
-    uint32_t g = k / 4;
-    uint32_t high = quants[256 + (g / 4) * 64 + lane * 4 + k % 4] >> (g % 4 * 2);
-    return plm_panel_q4(quants, lane, k) | (high & 3) << 4;
+    const uint32_t g = k / 4;
+    const uint8_t *line = quants + lane * 4 + k % 4;
+    if (codes == PLM_CODES_BYTES)
+        return line[g * 64];
+    uint32_t code = line[g % 4 * 64] >> (g & 4) & 15;
+    if (codes == PLM_CODES_NIBBLES_2)
+        code |= (line[256 + g / 4 * 64] >> g % 4 * 2 & 3u) << 4;
+    return code;
 }
 
 // One block of 32 of one row as the matrix product sees it: value of element k =
-// dw[k / 16] * q[k] + mw (dw is exact, so each value is rounded as layout.md says).
+// (d * sc[k / 16]) * q[k] + mw. d * sc is exact, so each value is rounded as layout.md says.
 struct plm_row_block {
     int32_t q[32];
     float d;       // the factor of the float product
@@ -88,42 +100,38 @@ struct plm_row_block {
     bool has_mw;
 };
 
+// Fills in the scales of block b (of 32 inputs) of a lane; s points to the block's scale record.
+static inline void plm_panel_scales(uint8_t scales, const uint8_t *s, uint32_t lane, uint32_t b,
+                                    struct plm_row_block *ret)
+{
+    const uint32_t sub = b % 8;
+    ret->d = plm_f16_to_f32(plm_load_u16(s + lane * 2));
+    ret->sc[0] = ret->sc[1] = 1;
+    ret->has_mw = PLM_SCALES_HAVE_M(scales);
+    ret->mw = ret->has_mw ? plm_f16_to_f32(plm_load_u16(s + 32 + lane * 2)) : 0.0f;
+    switch (scales) {
+    case PLM_SCALES_D_M_SUB:
+        ret->d *= (float)s[64 + sub * 16 + lane];
+        ret->mw = -(ret->mw * (float)s[192 + sub * 16 + lane]);
+        break;
+    case PLM_SCALES_D_HALVES:
+        for (uint32_t i = 0; i < 2; i++)
+            ret->sc[i] = (int8_t)s[32 + (sub * 2 + i) * 16 + lane];
+        break;
+    default: break;
+    }
+}
+
 // Reads block b (of 32 inputs) of a lane; panel points to the panel's first byte.
 static inline void plm_panel_read(uint32_t type, const struct plm_panel *p, const uint8_t *panel,
                                   uint32_t lane, uint32_t b, struct plm_row_block *ret)
 {
+    const struct plm_panel_type t = plm_panel_type(type);
     const uint8_t *s = panel + (uint64_t)(b / (p->block / 32)) * p->scale_bytes;
     const uint8_t *q = panel + p->quant_offset + (uint64_t)b * p->quant_bytes;
-    uint32_t sub = b % 8;
-    float d = plm_f16_to_f32(plm_load_u16(s + lane * 2));
-    *ret = (struct plm_row_block){.d = d, .sc = {1, 1}};
-    switch (type) {
-    case PLM_TYPE_Q8_0:
-        for (uint32_t k = 0; k < 32; k++)
-            ret->q[k] = (int32_t)q[(k / 4) * 64 + lane * 4 + k % 4] - 128;
-        break;
-    case PLM_TYPE_Q4_0:
-        for (uint32_t k = 0; k < 32; k++)
-            ret->q[k] = (int32_t)plm_panel_q4(q, lane, k) - 8;
-        break;
-    case PLM_TYPE_Q4_1:
-    case PLM_TYPE_Q4_K:
-        for (uint32_t k = 0; k < 32; k++)
-            ret->q[k] = (int32_t)plm_panel_q4(q, lane, k);
-        ret->has_mw = true;
-        ret->mw = plm_f16_to_f32(plm_load_u16(s + 32 + lane * 2));
-        if (type == PLM_TYPE_Q4_K) {
-            ret->d = d * (float)s[64 + sub * 16 + lane];
-            ret->mw = -(ret->mw * (float)s[192 + sub * 16 + lane]);
-        }
-        break;
-    default: // PLM_TYPE_Q6_K
-        for (uint32_t k = 0; k < 32; k++)
-            ret->q[k] = (int32_t)plm_panel_q6(q, lane, k) - 32;
-        for (uint32_t i = 0; i < 2; i++)
-            ret->sc[i] = (int8_t)s[32 + (sub * 2 + i) * 16 + lane];
-        break;
-    }
+    plm_panel_scales(t.scales, s, lane, b, ret);
+    for (uint32_t k = 0; k < 32; k++)
+        ret->q[k] = (int32_t)plm_panel_code(t.codes, q, lane, k) - t.zero;
 }
 
 // Decodes elements [k0, k0 + n) of a lane, which lie within one block of 32, to float32.

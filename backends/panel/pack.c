@@ -19,8 +19,8 @@ struct plm_pack_row {
 int plm_panel_weight_layout(enum plm_type type, uint32_t n_in, uint32_t n_out,
                             struct plm_weight_layout *ret)
 {
-    struct plm_panel_type t;
-    if (!plm_panel_type_of(type, &t))
+    const struct plm_panel_type t = plm_panel_type(type);
+    if (t.block == 0)
         return PLM_ERR_UNSUPPORTED;
     if (n_in == 0 || n_out == 0 || n_in % t.block != 0)
         return PLM_ERR_INVALID;
@@ -45,27 +45,6 @@ static void pack_plain(const struct plm_pack_row *r, uint32_t elem_bytes)
     }
 }
 
-// Blocks of 32 whose scales (n_scales halves) come first; bias is xored into the codes.
-static void pack_32(const struct plm_pack_row *r, uint32_t n_scales, uint32_t lines, uint32_t bias)
-{
-    uint32_t file_bytes = n_scales * 2 + lines * 4;
-    for (uint32_t b = 0; b < r->n_in / 32; b++) {
-        const uint8_t *src = r->src + (uint64_t)b * file_bytes;
-        uint8_t *scales = r->panel + (uint64_t)b * r->p.scale_bytes + r->lane * 2;
-        uint8_t *quants = r->panel + r->p.quant_offset + (uint64_t)b * r->p.quant_bytes;
-        for (uint32_t i = 0; i < n_scales; i++)
-            memcpy(scales + i * 32, src + i * 2, 2);
-        // A line's 4 bytes of a lane are 4 neighbouring bytes of the file for Q8_0 and, because
-        // the file too pairs inputs k and k + 16 in one byte, for Q4_0 and Q4_1.
-        for (uint32_t line = 0; line < lines; line++) {
-            uint32_t word;
-            memcpy(&word, src + n_scales * 2 + line * 4, 4);
-            word ^= bias;
-            memcpy(quants + line * 64 + r->lane * 4, &word, 4);
-        }
-    }
-}
-
 // Four neighbouring codes of a lane are one 32-bit word, in the file as in a line.
 static inline uint32_t load_word(const uint8_t *p)
 {
@@ -79,66 +58,137 @@ static inline void store_word(uint8_t *p, uint32_t v)
     memcpy(p, &v, 4);
 }
 
-// Block of 256 in the file: f16 d, f16 dmin, 12 bytes with 8 scales and 8 minima of 6 bits, then
-// 4 runs of 32 bytes with the sub-blocks 2c (low nibbles) and 2c + 1 (high nibbles).
-static void pack_q4_k(const struct plm_pack_row *r)
+// ---- from the file ----
+
+// Each unpacker reads one block of 32 of the file, the j-th of its block of 256 where the type has
+// such: the codes of inputs 4g .. 4g+3 as the bytes of groups[g].
+typedef void unpack_fn(const uint8_t *src, uint32_t j, uint32_t groups[8]);
+
+// 16 bytes whose low nibbles are inputs 0 .. 15 and whose high ones are 16 .. 31.
+static void unpack_nibbles(const uint8_t *q, uint32_t groups[8])
 {
-    for (uint32_t b = 0; b < r->n_in / 256; b++) {
-        const uint8_t *src = r->src + (uint64_t)b * 144, *packed = src + 4, *codes = src + 16;
-        uint8_t *s = r->panel + (uint64_t)b * r->p.scale_bytes;
-        memcpy(s + r->lane * 2, src, 2);
-        memcpy(s + 32 + r->lane * 2, src + 2, 2);
-        for (uint32_t j = 0; j < 8; j++) {
-            uint32_t sc, mn;
-            if (j < 4) {
-                sc = packed[j] & 63u;
-                mn = packed[j + 4] & 63u;
-            } else { // the top 2 bits lie above the codes of sub-blocks j - 4
-                sc = (packed[j + 4] & 15u) | (uint32_t)(packed[j - 4] >> 6) << 4;
-                mn = (uint32_t)(packed[j + 4] >> 4) | (uint32_t)(packed[j] >> 6) << 4;
-            }
-            s[64 + j * 16 + r->lane] = (uint8_t)sc;
-            s[192 + j * 16 + r->lane] = (uint8_t)mn;
-            uint8_t *quants =
-                r->panel + r->p.quant_offset + ((uint64_t)b * 8 + j) * r->p.quant_bytes;
-            for (uint32_t line = 0; line < 4; line++) {
-                uint32_t first = load_word(codes + j / 2 * 32 + line * 4) >> (j % 2 * 4);
-                uint32_t second = load_word(codes + j / 2 * 32 + 16 + line * 4) >> (j % 2 * 4);
-                store_word(quants + line * 64 + r->lane * 4,
-                           (first & 0x0f0f0f0fu) | (second & 0x0f0f0f0fu) << 4);
-            }
-        }
+    for (uint32_t g = 0; g < 4; g++) {
+        const uint32_t word = load_word(q + g * 4);
+        groups[g] = word & 0x0f0f0f0fu;
+        groups[g + 4] = word >> 4 & 0x0f0f0f0fu;
     }
 }
 
-// Block of 256 in the file: 128 bytes of low 4 bits, 64 bytes of high 2 bits, 16 int8 scales,
-// f16 d. Each half of 128 inputs has four runs of 32: runs 0 and 1 are the low nibbles of its 64
-// bytes, runs 2 and 3 the high ones; bits 2i of its 32 high bytes belong to run i.
-static void pack_q6_k(const struct plm_pack_row *r)
+static void unpack_q8_0(const uint8_t *src, uint32_t j, uint32_t groups[8])
 {
-    for (uint32_t b = 0; b < r->n_in / 256; b++) {
-        const uint8_t *src = r->src + (uint64_t)b * 210;
-        uint8_t *s = r->panel + (uint64_t)b * r->p.scale_bytes;
-        memcpy(s + r->lane * 2, src + 208, 2);
+    (void)j;
+    for (uint32_t g = 0; g < 8; g++)
+        groups[g] = load_word(src + 2 + g * 4) ^ 0x80808080u;
+}
+
+static void unpack_q4_0(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    (void)j;
+    unpack_nibbles(src + 2, groups);
+}
+
+static void unpack_q4_1(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    (void)j;
+    unpack_nibbles(src + 4, groups);
+}
+
+// 4 runs of 32 bytes with the sub-blocks 2c (low nibbles) and 2c + 1 (high nibbles).
+static void unpack_runs(const uint8_t *q, uint32_t j, uint32_t groups[8])
+{
+    for (uint32_t g = 0; g < 8; g++)
+        groups[g] = load_word(q + j / 2 * 32 + g * 4) >> (j % 2 * 4) & 0x0f0f0f0fu;
+}
+
+// Block of 256: f16 d, f16 dmin, 12 bytes of scales and minima, then the runs.
+static void unpack_q4_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    unpack_runs(src + 16, j, groups);
+}
+
+// Block of 256: 128 bytes of low 4 bits, 64 bytes of high 2 bits, 16 int8 scales, f16 d. Each half
+// of 128 inputs has four runs of 32: runs 0 and 1 are the low nibbles of its 64 bytes, runs 2 and 3
+// the high ones; bits 2i of its 32 high bytes belong to run i.
+static void unpack_q6_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    const uint8_t *low = src + j / 4 * 64 + j % 2 * 32, *high = src + 128 + j / 4 * 32;
+    const uint32_t run = j % 4;
+    for (uint32_t g = 0; g < 8; g++)
+        groups[g] = (load_word(low + g * 4) >> (run / 2 * 4) & 0x0f0f0f0fu) |
+                    (load_word(high + g * 4) >> (run * 2) & 0x03030303u) << 4;
+}
+
+// ---- to a panel ----
+
+// Stores the codes of a block of 32 inputs of a row; quants: of the block, moved to the lane.
+static inline void store_codes(uint8_t codes, const uint32_t groups[8], uint8_t *quants)
+{
+    if (codes == PLM_CODES_BYTES) {
+        for (uint32_t g = 0; g < 8; g++)
+            store_word(quants + g * 64, groups[g]);
+        return;
+    }
+    for (uint32_t g = 0; g < 4; g++)
+        store_word(quants + g * 64, (groups[g] & 0x0f0f0f0fu) | (groups[g + 4] & 0x0f0f0f0fu) << 4);
+    if (codes == PLM_CODES_NIBBLES_2)
+        for (uint32_t h = 0; h < 2; h++) {
+            uint32_t high = 0;
+            for (uint32_t t = 0; t < 4; t++)
+                high |= (groups[h * 4 + t] >> 4 & 0x03030303u) << t * 2;
+            store_word(quants + 256 + h * 64, high);
+        }
+}
+
+// 12 bytes with 8 scales and 8 minima of 6 bits.
+static void store_k_scales(const uint8_t *packed, uint8_t *s, uint32_t lane)
+{
+    for (uint32_t j = 0; j < 8; j++) {
+        uint32_t sc, mn;
+        if (j < 4) {
+            sc = packed[j] & 63u;
+            mn = packed[j + 4] & 63u;
+        } else { // the top 2 bits lie above the codes of sub-blocks j - 4
+            sc = (packed[j + 4] & 15u) | (uint32_t)(packed[j - 4] >> 6) << 4;
+            mn = (uint32_t)(packed[j + 4] >> 4) | (uint32_t)(packed[j] >> 6) << 4;
+        }
+        s[64 + j * 16 + lane] = (uint8_t)sc;
+        s[192 + j * 16 + lane] = (uint8_t)mn;
+    }
+}
+
+// Stores the scales of a block of the file (src) into its record.
+static void store_scales(uint8_t scales, const uint8_t *src, uint8_t *record, uint32_t lane)
+{
+    switch (scales) {
+    case PLM_SCALES_D_M:
+    case PLM_SCALES_D_M_SUB:
+        memcpy(record + lane * 2, src, 2);
+        memcpy(record + 32 + lane * 2, src + 2, 2);
+        if (scales == PLM_SCALES_D_M_SUB)
+            store_k_scales(src + 4, record, lane);
+        break;
+    case PLM_SCALES_D_HALVES:
+        memcpy(record + lane * 2, src + 208, 2);
         for (uint32_t i = 0; i < 16; i++)
-            s[32 + i * 16 + r->lane] = src[192 + i];
-        for (uint32_t j = 0; j < 8; j++) {
-            const uint8_t *low = src + j / 4 * 64 + j % 2 * 32;
-            const uint8_t *high = src + 128 + j / 4 * 32;
-            uint32_t run = j % 4;
-            uint8_t *quants = r->panel + r->p.quant_offset +
-                              ((uint64_t)b * 8 + j) * r->p.quant_bytes + r->lane * 4;
-            uint32_t top[2] = {0, 0};
-            for (uint32_t line = 0; line < 4; line++) {
-                uint32_t first = load_word(low + line * 4) >> (run / 2 * 4) & 0x0f0f0f0fu;
-                uint32_t second = load_word(low + 16 + line * 4) >> (run / 2 * 4) & 0x0f0f0f0fu;
-                store_word(quants + line * 64, first | second << 4);
-                for (uint32_t i = 0; i < 2; i++)
-                    top[i] |= (load_word(high + i * 16 + line * 4) >> (run * 2) & 0x03030303u)
-                              << (line * 2);
-            }
-            store_word(quants + 256, top[0]);
-            store_word(quants + 320, top[1]);
+            record[32 + i * 16 + lane] = src[192 + i];
+        break;
+    default: memcpy(record + lane * 2, src, 2); break; // PLM_SCALES_D
+    }
+}
+
+// A row of blocks. Inlined once per type, so that its words are constants.
+static inline __attribute__((always_inline)) void pack_blocks(enum plm_type type, unpack_fn *unpack,
+                                                              const struct plm_pack_row *r)
+{
+    const struct plm_panel_type t = plm_panel_type(type);
+    uint8_t *quants = r->panel + r->p.quant_offset + r->lane * 4;
+    for (uint32_t b = 0; b < r->n_in / t.block; b++) {
+        const uint8_t *src = r->src + (uint64_t)b * t.file_bytes;
+        store_scales(t.scales, src, r->panel + (uint64_t)b * t.scale_bytes, r->lane);
+        for (uint32_t j = 0; j < t.block / 32u; j++, quants += t.quant_bytes) {
+            uint32_t groups[8];
+            unpack(src, j, groups);
+            store_codes(t.codes, groups, quants);
         }
     }
 }
@@ -148,9 +198,8 @@ void plm_panel_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, ui
 {
     (void)n_out; // a panel is padded whether or not it is the last one,
     (void)first; // and lies alike wherever it stands
-    struct plm_panel_type t = {1, 0, 0, 0};
-    plm_panel_type_of(type, &t);
-    struct plm_panel p = plm_panel_of(type, n_in);
+    const struct plm_panel_type t = plm_panel_type(type);
+    const struct plm_panel p = plm_panel_of(type, n_in);
     uint64_t row_bytes = (uint64_t)(n_in / t.block) * t.file_bytes;
     for (uint32_t i = 0; i < rows; i++) {
         uint8_t *panel = (uint8_t *)dst + i / PLM_PANEL_ROWS * p.panel_bytes;
@@ -160,12 +209,12 @@ void plm_panel_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, ui
         struct plm_pack_row r = {(const uint8_t *)src + i * row_bytes, panel, i % PLM_PANEL_ROWS,
                                  n_in, p};
         switch (type) {
-        case PLM_TYPE_Q8_0: pack_32(&r, 1, 8, 0x80808080u); break;
-        case PLM_TYPE_Q4_0: pack_32(&r, 1, 4, 0); break;
-        case PLM_TYPE_Q4_1: pack_32(&r, 2, 4, 0); break;
-        case PLM_TYPE_Q4_K: pack_q4_k(&r); break;
-        case PLM_TYPE_Q6_K: pack_q6_k(&r); break;
-        default: pack_plain(&r, type == PLM_TYPE_F32 ? 4 : 2); break;
+        case PLM_TYPE_Q8_0: pack_blocks(PLM_TYPE_Q8_0, unpack_q8_0, &r); break;
+        case PLM_TYPE_Q4_0: pack_blocks(PLM_TYPE_Q4_0, unpack_q4_0, &r); break;
+        case PLM_TYPE_Q4_1: pack_blocks(PLM_TYPE_Q4_1, unpack_q4_1, &r); break;
+        case PLM_TYPE_Q4_K: pack_blocks(PLM_TYPE_Q4_K, unpack_q4_k, &r); break;
+        case PLM_TYPE_Q6_K: pack_blocks(PLM_TYPE_Q6_K, unpack_q6_k, &r); break;
+        default: pack_plain(&r, t.file_bytes); break;
         }
     }
 }

@@ -13,14 +13,11 @@ struct block {
 static struct block block_of(enum plm_type type)
 {
     switch (type) {
-    case PLM_TYPE_F32: return (struct block){1, 4};
-    case PLM_TYPE_F16:
-    case PLM_TYPE_BF16: return (struct block){1, 2};
-    case PLM_TYPE_Q4_0: return (struct block){32, 18};
-    case PLM_TYPE_Q4_1: return (struct block){32, 20};
-    case PLM_TYPE_Q8_0: return (struct block){32, 34};
-    case PLM_TYPE_Q4_K: return (struct block){256, 144};
-    case PLM_TYPE_Q6_K: return (struct block){256, 210};
+#define PLM_TENSOR_TYPE(NAME, name, id, block_, bytes_, CODES, VALUES, zero, SCALES, BACKENDS)     \
+    case PLM_TYPE_##NAME:                                                                          \
+        return PLM_BACKENDS_##BACKENDS != PLM_BACKENDS_NONE ? (struct block){block_, bytes_}       \
+                                                            : (struct block){0, 0};
+#include "kernels/types.def"
     default: return (struct block){0, 0};
     }
 }

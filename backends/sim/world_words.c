@@ -71,11 +71,16 @@ const char *const plm_world_poisons[] = {"none", "nan", "hang", "lost", NULL};
 const char *const plm_world_acts[] = {"sleep", "wake", "drain", NULL};
 const char *const plm_world_ops[] = {"==", ">=", "<=", "!=", "<", ">", NULL};
 
-const char *const plm_world_types[] = {"f32",  "f16",  "bf16", "q4_0", "q4_1",
-                                       "q8_0", "q4_k", "q6_k", NULL};
-const enum plm_type plm_world_type_values[] = {PLM_TYPE_F32,  PLM_TYPE_F16,  PLM_TYPE_BF16,
-                                               PLM_TYPE_Q4_0, PLM_TYPE_Q4_1, PLM_TYPE_Q8_0,
-                                               PLM_TYPE_Q4_K, PLM_TYPE_Q6_K};
+const char *const plm_world_types[] = {
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_WITH_KERNELS_##BACKENDS(#name, )
+#include "kernels/types.def"
+    NULL};
+const enum plm_type plm_world_type_values[] = {
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_WITH_KERNELS_##BACKENDS(PLM_TYPE_##NAME, )
+#include "kernels/types.def"
+};
 
 const struct plm_world_unit plm_world_sizes[] = {
     {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}, {"B", 1},

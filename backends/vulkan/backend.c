@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "backends/panel/layout.h"
 #include "backends/panel/pack.h"
 #include "backends/vulkan/device.h"
 #include "backends/vulkan/instance.h"
@@ -80,6 +81,8 @@ static int vulkan_weight_layout(const struct plm_backend_device *dev, enum plm_t
                                 uint32_t n_in, uint32_t n_out, struct plm_weight_layout *ret)
 {
     (void)dev;
+    if ((plm_panel_type(type).backends & PLM_BACKENDS_VULKAN) == 0)
+        return PLM_ERR_UNSUPPORTED;
     return plm_panel_weight_layout(type, n_in, n_out, ret);
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/panel/layout.h"
 #include "backends/vulkan/shaders.h"
 #include "core/base/checked.h"
 
@@ -235,14 +236,10 @@ _Static_assert(ROWS <= PLM_VK_KERNEL_ROWS_MAX, "every row has its place in struc
 static const char *type_name(uint32_t type)
 {
     switch (type) {
-    case PLM_TYPE_F32: return "f32";
-    case PLM_TYPE_F16: return "f16";
-    case PLM_TYPE_BF16: return "bf16";
-    case PLM_TYPE_Q8_0: return "q8_0";
-    case PLM_TYPE_Q4_0: return "q4_0";
-    case PLM_TYPE_Q4_1: return "q4_1";
-    case PLM_TYPE_Q4_K: return "q4_k";
-    case PLM_TYPE_Q6_K: return "q6_k";
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    case PLM_TYPE_##NAME:                                                                          \
+        return (PLM_BACKENDS_##BACKENDS & PLM_BACKENDS_VULKAN) != 0 ? #name : NULL;
+#include "kernels/types.def"
     default: return NULL;
     }
 }
@@ -450,7 +447,7 @@ typedef int visit_fn(void *ctx, const struct plm_vk_kernel *kernel);
 // Whether a plan with these needs runs a row built for this type.
 static bool needed(const struct row *row, uint32_t type, const struct plm_kernel_needs *needs)
 {
-    const bool floats = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
+    const bool floats = plm_panel_type(type).codes == PLM_CODES_ELEMENTS;
     if (row->acts == F32_ACT && !floats && !needs->float_acts)
         return false;
     return row->typed == UNTYPED ||

@@ -5,6 +5,7 @@
 #define PLM_MODEL_ARCH_H
 
 #include "core/model/layer.h"
+#include "core/model/types.h"
 
 // What stands around the layers, and what layers start from.
 struct plm_hparams {
@@ -227,8 +228,7 @@ struct plm_slice plm_weight_name(const struct plm_weight *weight);
 // The activations that a product with weights of this type reads, as served.
 static inline enum plm_act plm_act_of(enum plm_type type)
 {
-    bool plain = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
-    return plain ? PLM_ACT_F32 : PLM_ACT_Q8;
+    return plm_type_is_supported((uint32_t)type, true) ? PLM_ACT_F32 : PLM_ACT_Q8;
 }
 
 // ---- the decoder (decoder.c) ----

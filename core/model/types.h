@@ -20,7 +20,7 @@ const struct plm_type_traits *plm_type_traits(uint32_t id);
 // Whether there are kernels for weights of this type, as a matrix or as a vector (norms, biases).
 bool plm_type_is_supported(uint32_t id, bool vector);
 // Writes the names of those types, with commas between them.
-#define PLM_TYPE_NAMES_BYTES 96
+#define PLM_TYPE_NAMES_BYTES 192
 void plm_type_names(bool vector, char ret[PLM_TYPE_NAMES_BYTES]);
 
 // Name of any type id that ggml has ever written, also of those which cannot be sized here (for

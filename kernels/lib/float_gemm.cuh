@@ -173,19 +173,15 @@ template <uint32_t TYPE, uint32_t P> struct plm_float_gemm {
     }
 };
 
-// The weights that each shape is built for: every type has the shape for few rows, and those that
-// models keep unquantised one for a row and one for prompts, too.
+// The weights that each shape is built for: all that models keep unquantised have the skinny shape,
+// 16-bit ones a shape for one row and one for prompts, too. Quantised ones have the skinny shape
+// alone (kernels/types.def).
 #define PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)                                                     \
     GEMV(bf16, BF16)                                                                               \
     GEMV(f16, F16)                                                                                 \
     SKINNY(bf16, BF16)                                                                             \
     SKINNY(f16, F16)                                                                               \
     SKINNY(f32, F32)                                                                               \
-    SKINNY(q8_0, Q8_0)                                                                             \
-    SKINNY(q4_0, Q4_0)                                                                             \
-    SKINNY(q4_1, Q4_1)                                                                             \
-    SKINNY(q4_k, Q4_K)                                                                             \
-    SKINNY(q6_k, Q6_K)                                                                             \
     GEMM(bf16, BF16)                                                                               \
     GEMM(f16, F16)
 

@@ -8,25 +8,24 @@
 
 #define PLM_PANEL_ROWS 16u
 
-// block: inputs that share a scale record of scale_bytes for 16 rows. quant_bytes: quants of 16
-// rows and 32 inputs (floats: one input). zero: what is taken from an unsigned code. offset:
-// whether there is a minimum.
+// A type as kernels/types.def describes it. block: inputs that share a scale record of scale_bytes
+// for 16 rows. quant_bytes: quants of 16 rows and 32 inputs (floats: one input). zero: what is
+// taken from the value of a code. offset: whether there is a minimum; halves: whether a block of 32
+// has two factors.
 template <uint32_t TYPE> struct plm_layout;
-#define PLM_LAYOUT(TYPE, block_, scale_bytes_, quant_bytes_, zero_, offset_)                       \
-    template <> struct plm_layout<PLM_TYPE_##TYPE> {                                               \
-        static constexpr uint32_t block = block_, scale_bytes = scale_bytes_;                      \
-        static constexpr uint32_t quant_bytes = quant_bytes_;                                      \
+#define PLM_LAYOUT(NAME, block_, bytes, CODES, VALUES, zero_, SCALES)                              \
+    template <> struct plm_layout<PLM_TYPE_##NAME> {                                               \
+        static constexpr uint32_t block = block_, scale_bytes = PLM_SCALE_BYTES_##SCALES;          \
+        static constexpr uint32_t codes = PLM_CODES_##CODES, scales = PLM_SCALES_##SCALES;         \
+        static constexpr uint32_t quant_bytes =                                                    \
+            codes == PLM_CODES_ELEMENTS ? PLM_PANEL_ROWS * bytes : codes * 64;                     \
         static constexpr int zero = zero_;                                                         \
-        static constexpr bool offset = offset_;                                                    \
-    }
-PLM_LAYOUT(F32, 1, 0, 64, 0, false);
-PLM_LAYOUT(F16, 1, 0, 32, 0, false);
-PLM_LAYOUT(BF16, 1, 0, 32, 0, false);
-PLM_LAYOUT(Q8_0, 32, 32, 512, 128, false);
-PLM_LAYOUT(Q4_0, 32, 32, 256, 8, false);
-PLM_LAYOUT(Q4_1, 32, 64, 256, 0, true);
-PLM_LAYOUT(Q4_K, 256, 320, 256, 0, true);
-PLM_LAYOUT(Q6_K, 256, 288, 384, 32, false);
+        static constexpr bool offset = PLM_SCALES_HAVE_M(scales);                                  \
+        static constexpr bool halves = scales == PLM_SCALES_D_HALVES;                              \
+    };
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_ON_GPU_##BACKENDS(PLM_LAYOUT(NAME, block, bytes, CODES, VALUES, zero, SCALES))
+#include "kernels/types.def"
 #undef PLM_LAYOUT
 
 // Offset of the quant area in a panel, and the panel's bytes.
@@ -72,11 +71,11 @@ PLM_FN plm_scales plm_panel_scales(const uint8_t *record, uint32_t lane, uint32_
     plm_scales ret = {plm_half(halves[lane]), 0.0f, {1, 1}};
     if constexpr (plm_layout<TYPE>::offset)
         ret.mw = plm_half(halves[16 + lane]);
-    if constexpr (TYPE == PLM_TYPE_Q4_K) {
+    if constexpr (plm_layout<TYPE>::scales == PLM_SCALES_D_M_SUB) {
         ret.d *= (float)record[64 + sub * 16 + lane];
         ret.mw = -(ret.mw * (float)record[192 + sub * 16 + lane]);
     }
-    if constexpr (TYPE == PLM_TYPE_Q6_K) {
+    if constexpr (plm_layout<TYPE>::halves) {
         ret.sc[0] = (int8_t)record[32 + sub * 32 + lane];
         ret.sc[1] = (int8_t)record[48 + sub * 32 + lane];
     }
@@ -89,11 +88,11 @@ template <uint32_t TYPE>
 PLM_FN uint32_t plm_panel_codes(const uint8_t *quants, uint32_t lane, uint32_t g)
 {
     const uint32_t *words = (const uint32_t *)quants;
-    if constexpr (TYPE == PLM_TYPE_Q8_0) {
+    if constexpr (plm_layout<TYPE>::codes == PLM_CODES_BYTES) {
         return words[g * 16 + lane];
     } else {
         uint32_t codes = words[g % 4 * 16 + lane] >> (g & 4u) & 0x0f0f0f0fu;
-        if constexpr (TYPE == PLM_TYPE_Q6_K)
+        if constexpr (plm_layout<TYPE>::codes == PLM_CODES_NIBBLES_2)
             codes |= (words[64 + g / 4 * 16 + lane] >> g % 4 * 2 & 0x03030303u) << 4;
         return codes;
     }

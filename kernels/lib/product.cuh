@@ -35,10 +35,10 @@
 template <uint32_t TYPE> struct plm_block {
     typedef plm_layout<TYPE> layout;
     static constexpr uint32_t quants = layout::quant_bytes * (layout::block == 1 ? 32 : 1);
-    static constexpr uint32_t scales = layout::block == 1      ? 0
-                                       : layout::block == 32   ? layout::scale_bytes
-                                       : TYPE == PLM_TYPE_Q4_K ? 96
-                                                               : 64;
+    static constexpr uint32_t scales = layout::block == 1                     ? 0
+                                       : layout::block == 32                  ? layout::scale_bytes
+                                       : layout::scales == PLM_SCALES_D_M_SUB ? 96
+                                                                              : 64;
     static constexpr uint32_t bytes = quants + scales;
     // From one block of a slice to its next.
     static constexpr uint32_t scale_step =
@@ -52,7 +52,7 @@ template <uint32_t TYPE> PLM_FN uint32_t plm_scale_piece(uint32_t b, uint32_t c)
     if constexpr (l::block == 32)
         return b * l::scale_bytes + c * 16;
     const uint32_t record = b / 8 * l::scale_bytes, sub = b % 8;
-    if constexpr (TYPE == PLM_TYPE_Q4_K) // d, dmin; sc; mn
+    if constexpr (l::scales == PLM_SCALES_D_M_SUB) // d, dmin; sc; mn
         return record + (c < 4 ? c * 16 : 64 + (c - 4) * 128 + sub * 16);
     return record + (c < 2 ? c * 16 : 32 + sub * 32 + (c - 2) * 16); // d; two sc
 }
@@ -64,11 +64,11 @@ template <uint32_t TYPE> PLM_FN plm_scales plm_block_scales(const uint8_t *scale
     plm_scales ret = {plm_half(halves[lane]), 0.0f, {1, 1}};
     if constexpr (plm_layout<TYPE>::offset)
         ret.mw = plm_half(halves[16 + lane]);
-    if constexpr (TYPE == PLM_TYPE_Q4_K) {
+    if constexpr (plm_layout<TYPE>::scales == PLM_SCALES_D_M_SUB) {
         ret.d *= (float)scales[64 + lane];
         ret.mw = -(ret.mw * (float)scales[80 + lane]);
     }
-    if constexpr (TYPE == PLM_TYPE_Q6_K) {
+    if constexpr (plm_layout<TYPE>::halves) {
         ret.sc[0] = (int8_t)scales[32 + lane];
         ret.sc[1] = (int8_t)scales[48 + lane];
     }

@@ -36,10 +36,10 @@ PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t 
     const uint32_t at = FRAGMENTS ? plm_line_word(t, lane) : t * 16 + lane;
     const uint32_t high = FRAGMENTS ? plm_line_word(4 + t, lane) : at + 64;
     const uint32_t word = words[at];
-    if constexpr (TYPE == PLM_TYPE_Q8_0)
+    if constexpr (plm_layout<TYPE>::codes == PLM_CODES_BYTES)
         return plm_signed_codes<TYPE>(word, words[high]);
     plm_codes q = {word & 0x0f0f0f0fu, word >> 4 & 0x0f0f0f0fu};
-    if constexpr (TYPE == PLM_TYPE_Q6_K) {
+    if constexpr (plm_layout<TYPE>::codes == PLM_CODES_NIBBLES_2) {
         q.low |= (words[64 + lane] >> 2 * t & 0x03030303u) << 4; // lines 4 and 5 are as in memory
         q.high |= (words[80 + lane] >> 2 * t & 0x03030303u) << 4;
     }
@@ -52,7 +52,7 @@ template <uint32_t TYPE> struct plm_q8_math {
     static constexpr uint32_t type = TYPE, act_bytes = 64;
     static constexpr uint32_t act_step = PLM_SLICES * PLM_ACT_Q8_BLOCK_BYTES;
     static constexpr bool offset = plm_layout<TYPE>::offset;
-    static constexpr bool halves = TYPE == PLM_TYPE_Q6_K; // two sub-scales a block
+    static constexpr bool halves = plm_layout<TYPE>::halves;
 
     struct weights {
         uint32_t a[4];
@@ -293,12 +293,12 @@ template <uint32_t TYPE, uint32_t P> // leaves 16 KiB
 using plm_q8_full_heads = plm_tile_product<plm_q8_math<TYPE>, P, 2, 2, 2>;
 // With four panels, as many tiles as there are registers for their sums; two sub-scales a block
 // take more of these.
-constexpr uint32_t plm_q8_tiles(uint32_t type, uint32_t panels)
+template <uint32_t TYPE, uint32_t P> constexpr uint32_t plm_q8_tiles()
 {
-    return panels == 2 ? 8 : (type == PLM_TYPE_Q6_K && PLM_MMA_SUMS > 16 ? 16 : PLM_MMA_SUMS) / 4;
+    return P == 2 ? 8 : (plm_layout<TYPE>::halves && PLM_MMA_SUMS > 16 ? 16 : PLM_MMA_SUMS) / 4;
 }
 template <uint32_t TYPE, uint32_t P>
-using plm_q8_gemm = plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles(TYPE, P), P == 2 ? 2 : 1,
-                                     plm_q8_tiles(TYPE, P) < 4 ? 3 : 4>;
+using plm_q8_gemm = plm_tile_product<plm_q8_math<TYPE>, P, plm_q8_tiles<TYPE, P>(), P == 2 ? 2 : 1,
+                                     plm_q8_tiles<TYPE, P>() < 4 ? 3 : 4>;
 
 #endif

@@ -10,7 +10,7 @@
 template <uint32_t TYPE> struct plm_q8_tiled {
     typedef plm_layout<TYPE> layout;
     static constexpr bool held_weights = true, offset = layout::offset;
-    static constexpr bool halves = TYPE == PLM_TYPE_Q6_K; // two sub-scales a block
+    static constexpr bool halves = layout::halves;
     static constexpr uint32_t units = 1, wide = 2, panels = 3, tiles = PLM_MMA_SUMS / 8;
     static_assert(tiles % 2 == 0, "activations are loaded for two tiles at once");
     static constexpr uint32_t outs = wide * panels * PLM_PANEL_ROWS;
@@ -30,7 +30,7 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     static constexpr uint32_t copies = rows / (PLM_PRODUCT_THREADS / 4);
     static_assert(outs <= PLM_PRODUCT_THREADS / 2 && copies >= 1 && copies <= 2, "shape");
 
-    static constexpr uint32_t words = TYPE == PLM_TYPE_Q8_0 ? 8 : halves ? 6 : 4;
+    static constexpr uint32_t words = layout::quant_bytes / 64;
 
     const uint8_t *weight;                   // this thread's part of block 0
     const uint8_t *x;                        // and its words
@@ -93,7 +93,7 @@ template <uint32_t TYPE> struct plm_q8_tiled {
             m.raw[1] = *(const uint16_t *)(at + 32);
         // Sub-scales have a byte an output, so they lie `l` bytes less far.
         const uint32_t l = threadIdx.x % PLM_PANEL_ROWS;
-        if constexpr (TYPE == PLM_TYPE_Q4_K) {
+        if constexpr (layout::scales == PLM_SCALES_D_M_SUB) {
             at += 64 - l + b % 8 * 16;
             m.raw[2] = at[0];
             m.raw[3] = at[128];
@@ -116,10 +116,10 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     // Codes of inputs 4t .. 4t+3 and 16+4t .., less the type's zero: signed bytes.
     PLM_FN plm_codes codes(const uint32_t (&raw)[words], uint32_t t)
     {
-        if constexpr (TYPE == PLM_TYPE_Q8_0)
+        if constexpr (layout::codes == PLM_CODES_BYTES)
             return plm_signed_codes<TYPE>(raw[t], raw[(4 + t) % words]);
         uint32_t low = raw[t] & 0x0f0f0f0fu, high = raw[t] >> 4 & 0x0f0f0f0fu;
-        if constexpr (halves) {
+        if constexpr (layout::codes == PLM_CODES_NIBBLES_2) {
             low |= (raw[4 % words] >> 2 * t & 0x03030303u) << 4;
             high |= (raw[5 % words] >> 2 * t & 0x03030303u) << 4;
         }
@@ -139,7 +139,7 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     PLM_FN void decode_scales(const plm_q8_tiled &m, uint8_t *to)
     {
         const float d = plm_half((uint16_t)m.raw[0]);
-        if constexpr (TYPE == PLM_TYPE_Q4_K)
+        if constexpr (layout::scales == PLM_SCALES_D_M_SUB)
             *(float2 *)to =
                 make_float2(d * (float)m.raw[2], -(plm_half((uint16_t)m.raw[1]) * (float)m.raw[3]));
         else if constexpr (offset)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weight panels of 16 rows (kernels/layout.md, backends/panel/layout.h) of the one type that the
-// module is compiled for: PLM_WEIGHT_F32, _F16, _BF16, _Q8_0, _Q4_0, _Q4_1, _Q4_K or _Q6_K.
+// module is compiled for, whose words of kernels/types.def the build gives as PLM_W_x.
 #ifndef PLM_SHADERS_PANEL_GLSL
 #define PLM_SHADERS_PANEL_GLSL
 
@@ -8,45 +8,15 @@
 
 #define PLM_PANEL_ROWS 16
 
-// BLOCK: inputs that share a scale record of SCALE_BYTES for 16 rows. QUANT_BYTES: quants of 16
-// rows and 32 inputs (floats: one input). ZERO: what is taken from an unsigned code.
-#if defined(PLM_WEIGHT_F32)
-#define PLM_W_BLOCK       1
-#define PLM_W_SCALE_BYTES 0
-#define PLM_W_QUANT_BYTES 64
-#elif defined(PLM_WEIGHT_F16) || defined(PLM_WEIGHT_BF16)
-#define PLM_W_BLOCK       1
-#define PLM_W_SCALE_BYTES 0
-#define PLM_W_QUANT_BYTES 32
-#elif defined(PLM_WEIGHT_Q8_0)
-#define PLM_W_BLOCK       32
-#define PLM_W_SCALE_BYTES 32
-#define PLM_W_QUANT_BYTES 512
-#define PLM_W_ZERO        128
-#elif defined(PLM_WEIGHT_Q4_0)
-#define PLM_W_BLOCK       32
-#define PLM_W_SCALE_BYTES 32
-#define PLM_W_QUANT_BYTES 256
-#define PLM_W_ZERO        8
-#elif defined(PLM_WEIGHT_Q4_1)
-#define PLM_W_BLOCK       32
-#define PLM_W_SCALE_BYTES 64
-#define PLM_W_QUANT_BYTES 256
-#define PLM_W_ZERO        0
-#define PLM_W_HAS_OFFSET
-#elif defined(PLM_WEIGHT_Q4_K)
-#define PLM_W_BLOCK       256
-#define PLM_W_SCALE_BYTES 320
-#define PLM_W_QUANT_BYTES 256
-#define PLM_W_ZERO        0
-#define PLM_W_HAS_OFFSET
-#elif defined(PLM_WEIGHT_Q6_K)
-#define PLM_W_BLOCK       256
-#define PLM_W_SCALE_BYTES 288
-#define PLM_W_QUANT_BYTES 384
-#define PLM_W_ZERO        32
+// PLM_W_BLOCK: inputs that share a scale record of PLM_W_SCALE_BYTES for 16 rows. QUANT_BYTES: quants
+// of 16 rows and 32 inputs (floats: one input). PLM_W_ZERO: what is taken from the value of a code.
+#if PLM_W_CODES == PLM_CODES_ELEMENTS
+#define PLM_W_QUANT_BYTES (PLM_PANEL_ROWS * PLM_W_FILE_BYTES)
 #else
-#error "no PLM_WEIGHT_x is defined"
+#define PLM_W_QUANT_BYTES (PLM_W_CODES * 64)
+#endif
+#if PLM_SCALES_HAVE_M(PLM_W_SCALES)
+#define PLM_W_HAS_OFFSET
 #endif
 
 // Offset of the quant area in a panel, and the panel's bytes.
@@ -101,14 +71,14 @@ plm_scales plm_panel_scales(uint64_t panel, uint lane, uint b)
 #if defined(PLM_W_HAS_OFFSET)
     ret.mw = plm_panel_half(s + 32u + lane * 2u);
 #endif
-#if defined(PLM_WEIGHT_Q4_K)
+#if PLM_W_SCALES == PLM_SCALES_D_M_SUB
     uint sub = b % 8u;
     // Both products are exact.
     precise float d = ret.d * float(uint(plm_u8_at(s + 64u + sub * 16u + lane).v));
     precise float mw = -(ret.mw * float(uint(plm_u8_at(s + 192u + sub * 16u + lane).v)));
     ret.d = d;
     ret.mw = mw;
-#elif defined(PLM_WEIGHT_Q6_K)
+#elif PLM_W_SCALES == PLM_SCALES_D_HALVES
     uint sub = b % 8u;
     ret.sc.x = int(plm_i8_at(s + 32u + sub * 32u + lane).v);
     ret.sc.y = int(plm_i8_at(s + 48u + sub * 32u + lane).v);
@@ -120,11 +90,11 @@ plm_scales plm_panel_scales(uint64_t panel, uint lane, uint b)
 // quants is the address of the block's quants.
 uint plm_panel_codes(uint64_t quants, uint lane, uint g)
 {
-#if defined(PLM_WEIGHT_Q8_0)
+#if PLM_W_CODES == PLM_CODES_BYTES
     return plm_u32_at(quants + g * 64u + lane * 4u).v;
 #else
     uint low = plm_u32_at(quants + (g & 3u) * 64u + lane * 4u).v >> (g & 4u) & 0x0f0f0f0fu;
-#if defined(PLM_WEIGHT_Q6_K)
+#if PLM_W_CODES == PLM_CODES_NIBBLES_2
     uint high = plm_u32_at(quants + 256u + (g >> 2) * 64u + lane * 4u).v;
     low |= (high >> (g & 3u) * 2u & 0x03030303u) << 4;
 #endif

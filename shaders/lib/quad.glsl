@@ -56,7 +56,7 @@ struct plm_quad {
     uvec2 m;
 #endif
 #if PLM_W_BLOCK == 256
-    uvec2 sub; // Q4_K: sc and mn, Q6_K: both sc, a byte per row
+    uvec2 sub; // D_M_SUB: sc and mn, D_HALVES: both sc, a byte per row
 #endif
 };
 
@@ -87,7 +87,7 @@ plm_quad plm_quad_load(plm_quad_panel p, uint b)
 #if PLM_W_BLOCK == 256
     // The records of sub-scales: 16 bytes each, after the halves.
     uint64_t sub = scales - p.quad * 4u + b % 8u * 16u;
-#if defined(PLM_WEIGHT_Q4_K)
+#if PLM_W_SCALES == PLM_SCALES_D_M_SUB
     w.sub = uvec2(plm_u32_at(sub + 64u).v, plm_u32_at(sub + 192u).v);
 #else
     sub += b % 8u * 16u;
@@ -97,13 +97,13 @@ plm_quad plm_quad_load(plm_quad_panel p, uint b)
     return w;
 }
 
-// The factors of a block: dw and mw of kernels/layout.md, and Q6_K's integer sub-scales.
+// The factors of a block: dw and mw of kernels/layout.md, and the integer factors of D_HALVES.
 struct plm_quad_scales {
     vec4 d;
 #if defined(PLM_W_HAS_OFFSET)
     vec4 m;
 #endif
-#if defined(PLM_WEIGHT_Q6_K)
+#if PLM_W_SCALES == PLM_SCALES_D_HALVES
     ivec4 sc[2];
 #endif
 };
@@ -123,13 +123,13 @@ plm_quad_scales plm_quad_scales_of(plm_quad w)
 {
     plm_quad_scales s;
     precise vec4 d = plm_quad_halves(w.d);
-#if defined(PLM_WEIGHT_Q4_K)
+#if PLM_W_SCALES == PLM_SCALES_D_M_SUB
     d = d * vec4(plm_quad_bytes(w.sub.x));
     precise vec4 m = -(plm_quad_halves(w.m) * vec4(plm_quad_bytes(w.sub.y)));
     s.m = m;
 #elif defined(PLM_W_HAS_OFFSET)
     s.m = plm_quad_halves(w.m);
-#elif defined(PLM_WEIGHT_Q6_K)
+#elif PLM_W_SCALES == PLM_SCALES_D_HALVES
     s.sc[0] = ivec4(plm_quad_bytes(w.sub.x) << 24) >> 24;
     s.sc[1] = ivec4(plm_quad_bytes(w.sub.y) << 24) >> 24;
 #endif
@@ -141,11 +141,11 @@ plm_quad_scales plm_quad_scales_of(plm_quad w)
 // constant where this is called.
 uvec4 plm_quad_codes(plm_quad w, uint g)
 {
-#if defined(PLM_WEIGHT_Q8_0)
+#if PLM_W_CODES == PLM_CODES_BYTES
     return w.line[g] ^ 0x80808080u;
 #else
     uvec4 codes = w.line[g & 3u] >> (g & 4u) & 0x0f0f0f0fu;
-#if defined(PLM_WEIGHT_Q6_K)
+#if PLM_W_CODES == PLM_CODES_NIBBLES_2
     codes |= (w.line[4u + g / 4u] >> (g & 3u) * 2u & 0x03030303u) << 4;
 #endif
     return codes;
@@ -166,7 +166,7 @@ ivec4 plm_quad_dot(uvec4 codes, uint x, ivec4 sum)
                        plm_sdot(codes.w, x, 0));
 #else
     [[unroll]] for (int c = 0; c < 4; c++) {
-#if defined(PLM_WEIGHT_Q8_0)
+#if PLM_W_CODES == PLM_CODES_BYTES
         sum += bitfieldExtract(ivec4(codes), c * 8, 8) * bitfieldExtract(int(x), c * 8, 8);
 #else
         sum += ivec4(codes >> c * 8 & 0xffu) * bitfieldExtract(int(x), c * 8, 8);
@@ -207,9 +207,9 @@ vec4 plm_quad_add_q8(plm_quad w, plm_quad_scales s, plm_record x, vec4 acc)
         dot[g / 4u] = plm_quad_dot(plm_quad_codes(w, g), x.word[g], dot[g / 4u]);
     const int s2 = int(x.word[PLM_ACT_Q8_S / 4]);
     const ivec2 sums = ivec2(bitfieldExtract(s2, 0, 16), s2 >> 16);
-#if defined(PLM_WEIGHT_Q6_K)
+#if PLM_W_SCALES == PLM_SCALES_D_HALVES
     ivec4 all = s.sc[0] * (dot[0] - PLM_W_ZERO * sums.x) + s.sc[1] * (dot[1] - PLM_W_ZERO * sums.y);
-#elif defined(PLM_WEIGHT_Q4_0)
+#elif PLM_W_ZERO != 0 && PLM_W_CODES != PLM_CODES_BYTES
     ivec4 all = dot[0] + dot[1] - PLM_W_ZERO * (sums.x + sums.y);
 #else
     ivec4 all = dot[0] + dot[1];
@@ -226,13 +226,13 @@ vec4 plm_quad_add_q8(plm_quad w, plm_quad_scales s, plm_record x, vec4 acc)
 vec4 plm_quad_value(plm_quad w, plm_quad_scales s, uint g, int c)
 {
     uvec4 codes = plm_quad_codes(w, g);
-#if defined(PLM_WEIGHT_Q8_0)
+#if PLM_W_CODES == PLM_CODES_BYTES
     ivec4 q = bitfieldExtract(ivec4(codes), c * 8, 8);
 #else
     ivec4 q = ivec4(codes >> c * 8 & 0xffu) - PLM_W_ZERO;
 #endif
     precise vec4 x = s.d;
-#if defined(PLM_WEIGHT_Q6_K)
+#if PLM_W_SCALES == PLM_SCALES_D_HALVES
     x = x * vec4(s.sc[g / 4u]);
 #endif
     x = x * vec4(q);

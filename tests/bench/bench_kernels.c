@@ -168,19 +168,22 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         enum plm_type type;
-    } types[] = {{"Q4_1", PLM_TYPE_Q4_1}, {"Q8_0", PLM_TYPE_Q8_0}, {"Q4_0", PLM_TYPE_Q4_0},
-                 {"Q4_K", PLM_TYPE_Q4_K}, {"Q6_K", PLM_TYPE_Q6_K}, {"F16", PLM_TYPE_F16},
-                 {"F32", PLM_TYPE_F32}};
+        uint32_t block;
+    } types[] = {
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_WITH_KERNELS_##BACKENDS({#NAME, PLM_TYPE_##NAME, block}, )
+#include "kernels/types.def"
+    };
     static const uint32_t rows[] = {1, 2, 4, 8, 64, 512};
     void *scratch = get(PLM_CPU_SCRATCH_BYTES);
     printf("kernels: %s, one thread\n", k->isa);
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
-        enum plm_act act = t < 5 ? PLM_ACT_Q8 : PLM_ACT_F32;
+        enum plm_act act = types[t].block != 1 ? PLM_ACT_Q8 : PLM_ACT_F32;
         if (strstr(types[t].name, only) == NULL)
             continue;
         for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
-            bench_matmul(k, types[t].name, types[t].type, act, t == 3 || t == 4 ? 1536 : 576, 1536,
-                         rows[r], scratch);
+            bench_matmul(k, types[t].name, types[t].type, act, types[t].block == 256 ? 1536 : 576,
+                         1536, rows[r], scratch);
         bench_matmul(k, types[t].name, types[t].type, act, 1536, (uint32_t)(BIG_BYTES / 1536), 1,
                      scratch); // out of the caches
         bench_matmul(k, types[t].name, types[t].type, act, 1536, (64u << 20) / 1536, 1, scratch);

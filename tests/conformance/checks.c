@@ -535,18 +535,20 @@ int conf_quants(struct conf_target *t, const char *folder)
     static const struct {
         const char *name;
         enum plm_type type;
-        uint32_t per_block;
+        uint32_t block;
     } list[] = {
-        {"f32", PLM_TYPE_F32, 32},    {"f16", PLM_TYPE_F16, 32},    {"bf16", PLM_TYPE_BF16, 32},
-        {"q8_0", PLM_TYPE_Q8_0, 32},  {"q4_0", PLM_TYPE_Q4_0, 32},  {"q4_1", PLM_TYPE_Q4_1, 32},
-        {"q4_k", PLM_TYPE_Q4_K, 256}, {"q6_k", PLM_TYPE_Q6_K, 256},
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    PLM_WITH_KERNELS_##BACKENDS({#name, PLM_TYPE_##NAME, block == 1 ? 32 : block}, )
+#include "kernels/types.def"
     };
-    int failures = 0, run = 0;
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+    int failures = 0, run = 0, n = 0;
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        if ((t->types >> list[i].type & 1) == 0)
+            continue;
+        n++;
         for (uint32_t rows = 1; rows <= GOLDEN_BLOCKS; rows *= 2, run++)
-            failures +=
-                !quants_agree(t, list[i].name, list[i].type, list[i].per_block, folder, rows);
-    printf("quants: %d shapes of %zu types, %d failed\n", run, sizeof list / sizeof list[0],
-           failures);
+            failures += !quants_agree(t, list[i].name, list[i].type, list[i].block, folder, rows);
+    }
+    printf("quants: %d shapes of %d types, %d failed\n", run, n, failures);
     return failures;
 }

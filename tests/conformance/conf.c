@@ -128,8 +128,17 @@ uint64_t *conf_addresses(struct conf_case *c, size_t field, uint64_t count, int 
 
 uint64_t conf_file_bytes(enum plm_type type, uint64_t values)
 {
-    struct plm_panel_type t;
-    return plm_panel_type_of(type, &t) ? values / t.block * t.file_bytes : 0;
+    const struct plm_panel_type t = plm_panel_type(type);
+    return t.block != 0 ? values / t.block * t.file_bytes : 0;
+}
+
+uint64_t conf_types(uint8_t backends)
+{
+    uint64_t types = 0;
+    for (uint32_t t = 0; t < 64; t++)
+        if ((plm_panel_type(t).backends & backends) != 0)
+            types |= UINT64_C(1) << t;
+    return types;
 }
 
 static void put_f16(uint8_t *p, float v)
@@ -141,8 +150,7 @@ static void put_f16(uint8_t *p, float v)
 uint64_t conf_random_blocks(enum plm_type type, uint64_t values, uint8_t *out, struct conf_rng *rng)
 {
     uint64_t bytes = conf_file_bytes(type, values);
-    struct plm_panel_type t = {1, 0, 0, 0};
-    plm_panel_type_of(type, &t);
+    const struct plm_panel_type t = plm_panel_type(type);
     for (uint64_t i = 0; i < bytes; i++)
         out[i] = (uint8_t)conf_u32(rng);
     for (uint64_t b = 0; b < values / t.block; b++) {

@@ -67,6 +67,7 @@ struct conf_target {
     bool bit_equal;     // of the reference's numerics class
     bool own_addresses; // buffers lie elsewhere than for the reference
     bool half_math;     // products of plain weights are summed in half precision
+    uint64_t types;     // bit t: weights of type t are drawn
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels
@@ -74,6 +75,8 @@ struct conf_target {
 // and "simt:WIDTH:SEED" run the kernels of CUDA and HIP under the emulator. 0, 77 (not on this
 // machine) or 1. Closing returns the number of failures that show only then.
 int conf_target_open(const char *name, struct conf_target *ret);
+// The types with kernels in one of these (PLM_BACKENDS_x), as bits.
+uint64_t conf_types(uint8_t backends);
 int conf_target_close(struct conf_target *t);
 int conf_device_open(const char *name, uint32_t threads, struct conf_target *ret);
 int conf_simt_open(const char *options, struct conf_target *ret);

@@ -167,6 +167,12 @@ int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
         printf("%s %s: %s\n", absent ? "no device" : "FAIL open", id, err.msg);
         return absent ? 77 : 1;
     }
+    uint64_t types = 0; // what the device says that it takes
+    for (uint32_t t = 0; t < 64; t++) {
+        struct plm_weight_layout lay;
+        if (backend->weight_layout(d->dev, (enum plm_type)t, 256, 16, &lay) == PLM_OK)
+            types |= UINT64_C(1) << t;
+    }
     d->bounded = strncmp(backend->caps(d->dev)->name, "llvmpipe", 8) == 0;
     // The CPU's device is of the reference's class; others answer to the tolerances of ops.def.
     *ret = (struct conf_target){.name = id,
@@ -175,7 +181,8 @@ int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
                                 .impl = d,
                                 .bit_equal = strcmp(backend->name, "cpu") == 0,
                                 .own_addresses = true,
-                                .half_math = strstr(id, "math=f16") != NULL};
+                                .half_math = strstr(id, "math=f16") != NULL,
+                                .types = types};
     return 0;
 }
 

@@ -5,24 +5,39 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/panel/layout.h"
+
+static uint64_t drawn_types;
+
+void conf_draw_types(uint64_t types)
+{
+    drawn_types = types;
+}
+
+// One of the drawn types, quantised ones or floats.
+static enum plm_type draw_among(bool quantised, struct conf_rng *rng)
+{
+    uint32_t list[64], n = 0;
+    for (uint32_t t = 0; t < 64; t++)
+        if ((drawn_types >> t & 1) != 0 && (plm_panel_type(t).block != 1) == quantised)
+            list[n++] = t;
+    return (enum plm_type)list[conf_below(rng, n)];
+}
+
 enum plm_type conf_draw_type(uint32_t act, struct conf_rng *rng)
 {
-    static const enum plm_type block[] = {PLM_TYPE_Q8_0, PLM_TYPE_Q4_0, PLM_TYPE_Q4_1,
-                                          PLM_TYPE_Q4_K, PLM_TYPE_Q6_K};
-    static const enum plm_type plain[] = {PLM_TYPE_F32, PLM_TYPE_F16, PLM_TYPE_BF16};
-    return act == PLM_ACT_F32 && conf_below(rng, 2) ? plain[conf_below(rng, 3)]
-                                                    : block[conf_below(rng, 5)];
+    return draw_among(act != PLM_ACT_F32 || conf_below(rng, 2) == 0, rng);
 }
 
 uint32_t conf_draw_n_in(enum plm_type type, struct conf_rng *rng)
 {
-    if (type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16)
+    const uint32_t block = plm_panel_type(type).block;
+    if (block == 1)
         return conf_range(rng, 1, 300);
     // Now and then more than 32 blocks of 32, which a device may spread over as many lanes.
     bool large = conf_below(rng, 6) == 0;
-    return type == PLM_TYPE_Q4_K || type == PLM_TYPE_Q6_K
-               ? 256 * (large ? conf_range(rng, 5, 9) : conf_range(rng, 1, 4))
-               : 32 * (large ? conf_range(rng, 30, 70) : conf_range(rng, 1, 20));
+    return block == 256 ? 256 * (large ? conf_range(rng, 5, 9) : conf_range(rng, 1, 4))
+                        : 32 * (large ? conf_range(rng, 30, 70) : conf_range(rng, 1, 20));
 }
 
 void conf_draw_acts(struct conf_case *c, size_t field, uint32_t act, uint32_t rows, uint32_t n_in,

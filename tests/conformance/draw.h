@@ -10,6 +10,8 @@
 void conf_set_args(struct conf_case *c, const void *args);
 // Few rows mostly, sometimes many; never a nice number only.
 uint32_t conf_draw_rows(struct conf_rng *rng);
+// Which types of weights are drawn, as bits; before the first draw.
+void conf_draw_types(uint64_t types);
 // A type of weights that is multiplied with activations of this format.
 enum plm_type conf_draw_type(uint32_t act, struct conf_rng *rng);
 uint32_t conf_draw_n_in(enum plm_type type, struct conf_rng *rng);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/conformance/conf.h"
+#include "tests/conformance/draw.h"
 
 // Ops that a target does not have, and ops that are known to fail, each with its reason. An
 // expected failure that passes is a failure: the entry is stale.
@@ -189,6 +189,7 @@ int main(int argc, char **argv)
         printf("%s: not on this machine\n", o.target);
         return rc;
     }
+    conf_draw_types(t.types);
     rc = run_all(&t, &o);
     return conf_target_close(&t) != 0 || rc != 0;
 }

@@ -131,7 +131,11 @@ int conf_simt_open(const char *options, struct conf_target *ret)
     if (s == NULL)
         abort();
     *s = simt;
-    *ret = (struct conf_target){.name = "simt", .run = run_simt, .close = close_target, .impl = s};
+    *ret = (struct conf_target){.name = "simt",
+                                .run = run_simt,
+                                .close = close_target,
+                                .impl = s,
+                                .types = conf_types(PLM_BACKENDS_GPU)};
     return 0;
 }
 

@@ -74,7 +74,8 @@ int conf_target_open(const char *name, struct conf_target *ret)
         *ret = (struct conf_target){.name = list[i].name,
                                     .run = run_kernels,
                                     .impl = (void *)(uintptr_t)k,
-                                    .bit_equal = true};
+                                    .bit_equal = true,
+                                    .types = conf_types(PLM_BACKENDS_CPU)};
         return 0;
     }
     printf("conformance: no target \"%s\"\n", name);

@@ -12,10 +12,10 @@ import sys
 
 # Which of our headers a folder may include, as prefixes; the first matching rule decides.
 BASE = ["core/base/"]
-DEVICE = BASE + ["kernels/abi.h", "kernels/ops.def", "core/backend.h", "core/device.h"]
+DEVICE = BASE + ["kernels/abi.h", "kernels/ops.def", "kernels/types.def", "core/backend.h", "core/device.h"]
 MEM = DEVICE + ["core/mem/"]
 PLAN_KV = MEM + ["core/plan/", "core/kv/"]
-CONTRACT = BASE + ["core/backend.h", "kernels/abi.h", "kernels/ops.def"]
+CONTRACT = BASE + ["core/backend.h", "kernels/abi.h", "kernels/ops.def", "kernels/types.def"]
 SHARED = ["backends/panel/", "backends/hostmem/", "backends/shared/"]
 RULES = [
     ("core/plimsoll.h", []),
@@ -45,7 +45,7 @@ RULES = [
     ("backends/hip/", CONTRACT + SHARED + ["backends/gpudrv/", "backends/hip/"]),
     ("backends/", CONTRACT + ["backends/"]),
     # Device code; simt.h is the emulator's, which takes the place of a compiler's own.
-    ("kernels/", ["kernels/abi.h", "kernels/sampling.h", "kernels/lib/", "simt.h"]),
+    ("kernels/", ["kernels/abi.h", "kernels/types.", "kernels/sampling.h", "kernels/lib/", "simt.h"]),
     ("shaders/", ["shaders/", "kernels/abi.h"]),
     ("tools/", ["core/plimsoll.h", "tools/"]),
     ("examples/", ["plimsoll.h", "core/plimsoll.h"]),

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of kernels/types.def as numbers, for C, CUDA and GLSL: how the layout p16 holds a block
+// of a type (kernels/layout.md draws it), and which backends have kernels for it.
+#ifndef PLM_KERNELS_TYPES_H
+#define PLM_KERNELS_TYPES_H
+
+// CODES: the number is that of 64-byte lines that the codes of 32 inputs of 16 rows take.
+#define PLM_CODES_UNKNOWN   0 // no kernel has it
+#define PLM_CODES_ELEMENTS  1 // floats, a line or half of one per input
+#define PLM_CODES_NIBBLES   4 // 4 bits
+#define PLM_CODES_NIBBLES_2 6 // 4 bits, then 2 high bits
+#define PLM_CODES_BYTES     8 // 8 bits
+
+// VALUES: what a code stands for, before zero is taken from it.
+#define PLM_VALUES_LINEAR 0 // itself
+
+// SCALES, and the bytes of a record of 16 rows. M is a minimum, which is added.
+#define PLM_SCALES_NONE          0
+#define PLM_SCALES_D             1 // f16 d per block of 32
+#define PLM_SCALES_D_M           2 // f16 d, m per block of 32
+#define PLM_SCALES_D_M_SUB       3 // f16 d, dmin per 256; 8-bit factors of both per 32
+#define PLM_SCALES_D_HALVES      4 // f16 d per 256; an int8 factor per 16
+#define PLM_SCALE_BYTES_NONE     0
+#define PLM_SCALE_BYTES_D        32
+#define PLM_SCALE_BYTES_D_M      64
+#define PLM_SCALE_BYTES_D_M_SUB  320
+#define PLM_SCALE_BYTES_D_HALVES 288
+// Whether an element is d * q + m, so that m meets the activations' ds.
+#define PLM_SCALES_HAVE_M(scales) ((scales) == PLM_SCALES_D_M || (scales) == PLM_SCALES_D_M_SUB)
+
+// BACKENDS
+#define PLM_BACKENDS_NONE   0
+#define PLM_BACKENDS_CPU    1
+#define PLM_BACKENDS_GPU    2 // CUDA and HIP
+#define PLM_BACKENDS_VULKAN 4
+#define PLM_BACKENDS_EVERY  7
+#ifndef PLM_SHADER
+// What stands in parentheses where any backend has kernels, by the word of BACKENDS.
+#define PLM_WITH_KERNELS_NONE(...)
+#define PLM_WITH_KERNELS_CPU(...)   __VA_ARGS__
+#define PLM_WITH_KERNELS_EVERY(...) __VA_ARGS__
+// What stands in parentheses where CUDA and HIP have kernels, by the word of BACKENDS and of CODES.
+#define PLM_ON_GPU_NONE(...)
+#define PLM_ON_GPU_CPU(...)
+#define PLM_ON_GPU_EVERY(...) __VA_ARGS__
+#define PLM_QUANTISED_UNKNOWN(...)
+#define PLM_QUANTISED_ELEMENTS(...)
+#define PLM_QUANTISED_NIBBLES(...)   __VA_ARGS__
+#define PLM_QUANTISED_NIBBLES_2(...) __VA_ARGS__
+#define PLM_QUANTISED_BYTES(...)     __VA_ARGS__
+#endif
+
+#endif
