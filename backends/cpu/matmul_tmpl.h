@@ -38,48 +38,65 @@ VEC_FN vi mm_shift(vi a, const int left)
     return left == 0 ? a : left > 0 ? vi_shl(a, left) : vi_shr(a, -left);
 }
 
-// The codes of inputs 4g .. 4g+3 of a block, a byte each. Compilers see that neighbouring groups
-// load the same lines.
-VEC_FN vi mm_codes(uint32_t type, const uint8_t *q, const int g)
+// The values of inputs 4g .. 4g+3 of a block, before the zero is taken from them, a byte each.
+// Compilers see that neighbouring groups load the same lines.
+VEC_FN vi mm_values(uint32_t type, const uint8_t *q, const int g)
 {
+    static const uint32_t iq4[] = {PLM_LEVELS_IQ4}, e2m1[] = {PLM_LEVELS_E2M1};
     const struct plm_panel_type w = plm_panel_type(type);
     if (w.codes == PLM_CODES_BYTES)
         return vi_load(q + g * 64);
+    if (w.codes == PLM_CODES_PAIRS || w.codes == PLM_CODES_PAIRS_1) {
+        vi pairs = vi_and(mm_shift(vi_load(q + g / 4 * 64), -(g % 4 * 2)), 0x03030303u);
+        return w.codes == PLM_CODES_PAIRS
+                   ? pairs
+                   : vi_or(pairs, vi_and(mm_shift(vi_load(q + 128), 2 - g), 0x04040404u));
+    }
     vi codes = vi_and(mm_shift(vi_load(q + g % 4 * 64), -(g & 4)), 0x0f0f0f0fu);
+    if (w.codes == PLM_CODES_NIBBLES_1)
+        codes = vi_or(codes, vi_and(mm_shift(vi_load(q + 256), 4 - g), 0x10101010u));
     if (w.codes == PLM_CODES_NIBBLES_2)
         codes = vi_or(codes,
                       vi_and(mm_shift(vi_load(q + 256 + g / 4 * 64), 4 - g % 4 * 2), 0x30303030u));
-    return codes;
+    if (w.values == PLM_VALUES_IQ4)
+        return vi_lookup(codes, iq4);
+    return w.values == PLM_VALUES_E2M1 ? vi_lookup(codes, e2m1) : codes;
 }
 
-// Dot products of codes with activations, by the family of vec_*.h that holds the type's codes.
+// The family of dot products of vec_*.h that holds the type's values: below 16, 64 or 256.
+VEC_FN int mm_family(uint32_t type)
+{
+    const struct plm_panel_type w = plm_panel_type(type);
+    if (w.codes == PLM_CODES_BYTES || w.values == PLM_VALUES_IQ4)
+        return 8;
+    return w.codes <= PLM_CODES_NIBBLES && w.values == PLM_VALUES_LINEAR ? 4 : 6;
+}
 VEC_FN vi mm_dot_start(uint32_t type, uint32_t bias, const void *sums)
 {
-    const uint8_t codes = plm_panel_type(type).codes;
-    return codes == PLM_CODES_BYTES     ? vd8_start(bias, sums)
-           : codes == PLM_CODES_NIBBLES ? vd4_start(bias, sums)
-                                        : vd6_start(bias, sums);
+    const int family = mm_family(type);
+    return family == 8   ? vd8_start(bias, sums)
+           : family == 6 ? vd6_start(bias, sums)
+                         : vd4_start(bias, sums);
 }
 VEC_FN vi mm_dot(uint32_t type, vi acc, vi w, const void *x)
 {
-    const uint8_t codes = plm_panel_type(type).codes;
-    return codes == PLM_CODES_BYTES     ? vd8_dot(acc, w, x)
-           : codes == PLM_CODES_NIBBLES ? vd4_dot(acc, w, x)
-                                        : vd6_dot(acc, w, x);
+    const int family = mm_family(type);
+    return family == 8 ? vd8_dot(acc, w, x) : family == 6 ? vd6_dot(acc, w, x) : vd4_dot(acc, w, x);
 }
 VEC_FN vi mm_dot_end(uint32_t type, vi acc, uint32_t bias, const void *sums)
 {
-    const uint8_t codes = plm_panel_type(type).codes;
-    return codes == PLM_CODES_BYTES     ? vd8_end(acc, bias, sums)
-           : codes == PLM_CODES_NIBBLES ? vd4_end(acc, bias, sums)
-                                        : vd6_end(acc, bias, sums);
+    const int family = mm_family(type);
+    return family == 8   ? vd8_end(acc, bias, sums)
+           : family == 6 ? vd6_end(acc, bias, sums)
+                         : vd4_end(acc, bias, sums);
 }
 
 // The scales of a block as the float products need them: the factors of layout.md.
 struct mm_scales {
     vf dw;
     vf mw;    // types with a minimum
-    vf sc[2]; // types with a factor per 16 inputs
+    vi sc[2]; // types with a factor per 16 inputs
+    vi mn;    // types with a minimum per 16 inputs: in the low and in the high half of a lane
 };
 
 VEC_FN struct mm_scales mm_scales_of(uint32_t type, const struct mm_tile *t, uint32_t b)
@@ -88,17 +105,26 @@ VEC_FN struct mm_scales mm_scales_of(uint32_t type, const struct mm_tile *t, uin
     const uint8_t *s = t->scales + (uint64_t)(b / (w.block / 32u)) * t->scale_bytes;
     const uint32_t sub = b % 8;
     struct mm_scales ret;
-    ret.dw = vf_load_f16(s + t->lane * 2);
-    ret.mw = ret.sc[0] = ret.sc[1] = ret.dw; // for compilers that do not see what is unused
-    if (PLM_SCALES_HAVE_M(w.scales))
+    ret.dw = w.scales == PLM_SCALES_E8M0 ? vf_load_e8m0(s + t->lane) : vf_load_f16(s + t->lane * 2);
+    ret.mw = ret.dw; // for compilers that do not see what is unused
+    ret.sc[0] = ret.sc[1] = ret.mn = vi_zero();
+    if (PLM_SCALES_HAVE_M(w.scales) || w.scales == PLM_SCALES_D_M_HALVES)
         ret.mw = vf_load_f16(s + 32 + t->lane * 2);
     if (w.scales == PLM_SCALES_D_M_SUB) {
         ret.dw = vf_mul(ret.dw, vf_load_u8(s + 64 + sub * 16 + t->lane));
         ret.mw = vf_neg(vf_mul(ret.mw, vf_load_u8(s + 192 + sub * 16 + t->lane)));
     }
     if (w.scales == PLM_SCALES_D_HALVES) {
-        ret.sc[0] = vf_load_i8(s + 32 + sub * 32 + t->lane);
-        ret.sc[1] = vf_load_i8(s + 32 + sub * 32 + 16 + t->lane);
+        ret.sc[0] = vi_load_i8(s + 32 + sub * 32 + t->lane);
+        ret.sc[1] = vi_load_i8(s + 32 + sub * 32 + 16 + t->lane);
+    }
+    if (w.scales == PLM_SCALES_D_M_HALVES) {
+        const vi first = vi_load_u8(s + 64 + sub * 32 + t->lane);
+        const vi second = vi_load_u8(s + 64 + sub * 32 + 16 + t->lane);
+        ret.sc[0] = vi_and(first, 15);
+        ret.sc[1] = vi_and(second, 15);
+        ret.mn = vi_or(vi_shr(first, 4), vi_shl(vi_shr(second, 4), 16));
+        ret.mw = vf_neg(ret.mw);
     }
     return ret;
 }
@@ -125,8 +151,8 @@ VEC_FN void mm_block(uint32_t type, const int rows, const struct mm_tile *t, uin
     VEC_UNROLL for (int i = 0; i < 8; i++)
     {
         const int g = w.codes == PLM_CODES_BYTES ? i : i / 2 + i % 2 * 4; // line by line
-        const vi codes = mm_codes(type, q, g);
-        EACH_ROW dot[r] = mm_dot(type, dot[r], codes, x + r * ld + g * 4);
+        const vi values = mm_values(type, q, g);
+        EACH_ROW dot[r] = mm_dot(type, dot[r], values, x + r * ld + g * 4);
     }
     EACH_ROW
     {
@@ -139,7 +165,7 @@ VEC_FN void mm_block(uint32_t type, const int rows, const struct mm_tile *t, uin
     }
 }
 
-// Two dot products of 16, each with its integer factor; the sum is exact in float.
+// Two dot products of 16, each with its integer factor; the sum is exact in float. Six bits.
 VEC_FN void mm_block_halves(uint32_t type, const int rows, const struct mm_tile *t, uint32_t b,
                             vf *acc)
 {
@@ -148,6 +174,7 @@ VEC_FN void mm_block_halves(uint32_t type, const int rows, const struct mm_tile 
     const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
     const uint64_t ld = t->x_bytes;
     const struct mm_scales s = mm_scales_of(type, t, b);
+    const vf sc[2] = {vf_from_i(s.sc[0]), vf_from_i(s.sc[1])};
     vf sum[VEC_TILE];
     mm_prefetch(q, w.codes);
     EACH_ROW sum[r] = s.dw; // for compilers that do not see that h starts at 0
@@ -158,13 +185,13 @@ VEC_FN void mm_block_halves(uint32_t type, const int rows, const struct mm_tile 
         EACH_ROW dot[r] = mm_dot_start(type, bias, x + r * ld + PLM_ACT_Q8_S);
         VEC_UNROLL for (int g = h * 4; g < h * 4 + 4; g++)
         {
-            const vi codes = mm_codes(type, q, g);
-            EACH_ROW dot[r] = mm_dot(type, dot[r], codes, x + r * ld + g * 4);
+            const vi values = mm_values(type, q, g);
+            EACH_ROW dot[r] = mm_dot(type, dot[r], values, x + r * ld + g * 4);
         }
         EACH_ROW
         {
             vf f = vf_from_i(mm_dot_end(type, dot[r], bias, x + r * ld + PLM_ACT_Q8_S));
-            sum[r] = h == 0 ? vf_mul(f, s.sc[0]) : vf_fma(f, s.sc[1], sum[r]);
+            sum[r] = h == 0 ? vf_mul(f, sc[0]) : vf_fma(f, sc[1], sum[r]);
         }
     }
     EACH_ROW
@@ -174,12 +201,60 @@ VEC_FN void mm_block_halves(uint32_t type, const int rows, const struct mm_tile 
     }
 }
 
+// The same with codes of up to three bits: a half's dot product fits in 16 bits, and so does what
+// the zero takes from it, so the factors are applied by integer products of 16 bits.
+VEC_FN void mm_block_pairs(uint32_t type, const int rows, const struct mm_tile *t, uint32_t b,
+                           vf *acc)
+{
+    const struct plm_panel_type w = plm_panel_type(type);
+    const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
+    const uint8_t *x = t->x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
+    const uint64_t ld = t->x_bytes;
+    const struct mm_scales s = mm_scales_of(type, t, b);
+    const vi sc[2] = {vi_and(s.sc[0], 0xffff), vi_and(s.sc[1], 0xffff)};
+    vi sum[VEC_TILE];
+    mm_prefetch(q, w.codes);
+    EACH_ROW sum[r] = vi_zero();
+    if (w.zero == 4) { // -4 sc of both halves
+        const vi low = vi_and(vi_sub(vi_zero(), vi_shl(s.sc[0], 2)), 0xffff);
+        const vi zeros = vi_or(low, vi_shl(vi_sub(vi_zero(), vi_shl(s.sc[1], 2)), 16));
+        EACH_ROW sum[r] = vi_madd(sum[r], zeros, vi_set1_mem(x + r * ld + PLM_ACT_Q8_S));
+    }
+    VEC_UNROLL for (int h = 0; h < 2; h++)
+    {
+        vi dot[VEC_TILE];
+        EACH_ROW dot[r] = mm_dot_start(type, 0, x + r * ld + PLM_ACT_Q8_S);
+        VEC_UNROLL for (int g = h * 4; g < h * 4 + 4; g++)
+        {
+            const vi values = mm_values(type, q, g);
+            EACH_ROW dot[r] = mm_dot(type, dot[r], values, x + r * ld + g * 4);
+        }
+        EACH_ROW sum[r] =
+            vi_madd(sum[r], mm_dot_end(type, dot[r], 0, x + r * ld + PLM_ACT_Q8_S), sc[h]);
+    }
+    EACH_ROW
+    {
+        const uint8_t *record = x + r * ld;
+        const vf dx = mm_act_scale(record, PLM_ACT_Q8_D);
+        if (w.scales == PLM_SCALES_D_M_HALVES) {
+            const vf mdot = vf_from_i(vi_madd(vi_zero(), s.mn, vi_set1_mem(record + PLM_ACT_Q8_S)));
+            const vf both = vf_fma(mdot, s.mw, vf_mul(vf_from_i(sum[r]), s.dw));
+            acc[r] = vf_fma(both, dx, acc[r]);
+        } else {
+            acc[r] = vf_fma(vf_from_i(sum[r]), vf_mul(s.dw, dx), acc[r]);
+        }
+    }
+}
+
 // One tile of 8-bit activations over all of n_in.
 VEC_FN void mm_tile_q8(uint32_t type, const int rows, const struct mm_tile *t, vf *acc)
 {
+    const struct plm_panel_type w = plm_panel_type(type);
     EACH_ROW acc[r] = vf_set1(0.0f);
     for (uint32_t b = 0; b < t->n_in / 32; b++) {
-        if (plm_panel_type(type).scales == PLM_SCALES_D_HALVES)
+        if (w.codes == PLM_CODES_PAIRS || w.codes == PLM_CODES_PAIRS_1)
+            mm_block_pairs(type, rows, t, b, acc);
+        else if (w.scales == PLM_SCALES_D_HALVES)
             mm_block_halves(type, rows, t, b, acc);
         else
             mm_block(type, rows, t, b, acc);
@@ -210,25 +285,37 @@ VEC_FN void mm_tile_plain(uint32_t type, const int rows, const struct mm_tile *t
     }
 }
 
+// Factor and minimum of half h of a block.
+VEC_FN void mm_half(uint32_t type, const struct mm_scales *s, const int h, vf *ret_d, vf *ret_m)
+{
+    const uint8_t scales = plm_panel_type(type).scales;
+    const bool halves = scales == PLM_SCALES_D_HALVES || scales == PLM_SCALES_D_M_HALVES;
+    *ret_d = halves ? vf_mul(s->dw, vf_from_i(s->sc[h])) : s->dw;
+    *ret_m = scales == PLM_SCALES_D_M_HALVES
+                 ? vf_mul(s->mw, vf_from_i(vi_and(mm_shift(s->mn, -16 * h), 0xffff)))
+                 : s->mw;
+}
+
 // Float activations, quantised weights: each element is decoded in registers. (d * sc) * q is
 // exact, so the fused form rounds as the decoder of layout.h does.
 VEC_FN void mm_tile_decoded(uint32_t type, const int rows, const struct mm_tile *t, vf *acc)
 {
     const struct plm_panel_type w = plm_panel_type(type);
     const vf zero = vf_set1((float)w.zero);
+    const bool offset = PLM_SCALES_HAVE_M(w.scales) || w.scales == PLM_SCALES_D_M_HALVES;
     EACH_ROW acc[r] = vf_set1(0.0f);
     for (uint32_t b = 0; b < t->n_in / 32; b++) {
         const uint8_t *q = t->quants + (uint64_t)b * t->quant_bytes;
         const struct mm_scales s = mm_scales_of(type, t, b);
         VEC_UNROLL for (int g = 0; g < 8; g++)
         {
-            const vi codes = mm_codes(type, q, g);
-            const vf factor = w.scales == PLM_SCALES_D_HALVES ? vf_mul(s.dw, s.sc[g / 4]) : s.dw;
+            const vi values = mm_values(type, q, g);
+            vf d, m;
+            mm_half(type, &s, g / 4, &d, &m);
             VEC_UNROLL for (int i = 0; i < 4; i++)
             {
-                vf code = vf_from_i(vi_and(vi_shr(codes, i * 8), 0xffu));
-                vf v = PLM_SCALES_HAVE_M(w.scales) ? vf_fma(factor, code, s.mw)
-                                                   : vf_mul(factor, vf_sub(code, zero));
+                vf value = vf_from_i(vi_and(vi_shr(values, i * 8), 0xffu));
+                vf v = offset ? vf_fma(d, value, m) : vf_mul(d, vf_sub(value, zero));
                 mm_fma_rows(rows, t, b * 32 + (uint32_t)(g * 4 + i), v, acc);
             }
         }

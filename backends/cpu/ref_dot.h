@@ -22,29 +22,38 @@ static inline struct plm_ref_weight plm_ref_weight_of(uint64_t address, uint32_t
                                    act, n_in};
 }
 
+// Adds the product of a block with a record of 8-bit activations; scales: PLM_SCALES_x.
+static inline float plm_ref_block_q8(uint8_t scales, const struct plm_row_block *block,
+                                     const uint8_t *record, float acc)
+{
+    const int8_t *q = (const int8_t *)record;
+    float dx, ds;
+    int16_t s[2];
+    memcpy(&dx, record + PLM_ACT_Q8_D, 4);
+    memcpy(&ds, record + PLM_ACT_Q8_DS, 4);
+    memcpy(s, record + PLM_ACT_Q8_S, 4);
+    int32_t half[2] = {0, 0};
+    for (uint32_t k = 0; k < 32; k++)
+        half[k / 16] += block->q[k] * q[k];
+    const float dot = (float)(half[0] * block->sc[0] + half[1] * block->sc[1]); // below 2^24
+    if (scales == PLM_SCALES_D_M_HALVES) {
+        const float mdot = (float)(block->mn[0] * s[0] + block->mn[1] * s[1]);
+        return fmaf(fmaf(mdot, block->mw, dot * block->d), dx, acc);
+    }
+    acc = fmaf(dot, block->d * dx, acc);
+    return block->has_mw ? fmaf(block->mw, ds, acc) : acc;
+}
+
 // Product of lane `lane` of a panel with one row of 8-bit activations.
 static inline float plm_ref_dot_q8(const struct plm_ref_weight *w, const uint8_t *panel,
                                    uint32_t lane, const uint8_t *x)
 {
-    const bool halves = plm_panel_type(w->type).scales == PLM_SCALES_D_HALVES;
+    const uint8_t scales = plm_panel_type(w->type).scales;
     float acc = 0.0f;
     for (uint32_t b = 0; b < w->n_in / 32; b++) {
-        const uint8_t *record = x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES;
-        const int8_t *q = (const int8_t *)record;
         struct plm_row_block block;
-        float dx, ds;
         plm_panel_read(w->type, &w->p, panel, lane, b, &block);
-        memcpy(&dx, record + PLM_ACT_Q8_D, 4);
-        memcpy(&ds, record + PLM_ACT_Q8_DS, 4);
-        int32_t half[2] = {0, 0};
-        for (uint32_t k = 0; k < 32; k++)
-            half[k / 16] += block.q[k] * q[k];
-        float dot = (float)(half[0] + half[1]);
-        if (halves) // exact as well: below 2^24
-            dot = fmaf((float)half[1], (float)block.sc[1], (float)half[0] * (float)block.sc[0]);
-        acc = fmaf(dot, block.d * dx, acc);
-        if (block.has_mw)
-            acc = fmaf(block.mw, ds, acc);
+        acc = plm_ref_block_q8(scales, &block, x + (uint64_t)b * PLM_ACT_Q8_BLOCK_BYTES, acc);
     }
     return acc;
 }

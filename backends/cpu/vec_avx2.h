@@ -42,6 +42,12 @@ VEC_FN vf vf_load_i8(const void *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p)));
 }
+VEC_FN vf vf_load_e8m0(const void *p)
+{
+    __m256i power = _mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)), 23);
+    power = _mm256_max_epu32(power, _mm256_set1_epi32(0x00400000));
+    return _mm256_mul_ps(_mm256_castsi256_ps(power), _mm256_set1_ps(0.5f));
+}
 VEC_FN vf vf_set1(float x)
 {
     return _mm256_set1_ps(x);
@@ -155,6 +161,31 @@ VEC_FN vi vi_shr(vi a, int n)
 VEC_FN vi vi_shl(vi a, int n)
 {
     return _mm256_slli_epi32(a, n);
+}
+VEC_FN vi vi_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+VEC_FN vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+VEC_FN vi vi_load_i8(const void *p)
+{
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
+}
+VEC_FN vi vi_load_u8(const void *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+}
+VEC_FN vi vi_lookup(vi codes, const uint32_t table[4])
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)),
+                               codes);
+}
+VEC_FN vi vi_madd(vi acc, vi a, vi b)
+{
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
 }
 VEC_FN vi vi_set1_mem(const void *p)
 {

@@ -44,6 +44,13 @@ VEC_FN vf vf_load_i8(const void *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
+// 2^(e - 128) of 16 bytes e, as plm_e8m0_half.
+VEC_FN vf vf_load_e8m0(const void *p)
+{
+    __m512i power = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(p)), 23);
+    power = _mm512_max_epu32(power, _mm512_set1_epi32(0x00400000));
+    return _mm512_mul_ps(_mm512_castsi512_ps(power), _mm512_set1_ps(0.5f));
+}
 VEC_FN vf vf_set1(float x)
 {
     return _mm512_set1_ps(x);
@@ -154,6 +161,28 @@ VEC_FN vi vi_shl(vi a, int n)
 {
     return _mm512_slli_epi32(a, (unsigned)n);
 }
+VEC_FN vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+VEC_FN vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+// 16 bytes, widened with their signs.
+VEC_FN vi vi_load_i8(const void *p)
+{
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
+VEC_FN vi vi_load_u8(const void *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
+}
+// Each byte (below 16) replaced by that byte of the table.
+VEC_FN vi vi_lookup(vi codes, const uint32_t table[4])
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)), codes);
+}
 VEC_FN vi vi_set1_mem(const void *p)
 {
     int32_t v;
@@ -164,6 +193,11 @@ VEC_FN vi vi_set1_mem(const void *p)
 // Exact dot products of unsigned codes (4 bytes a lane) with 4 broadcast activations, one family
 // per width of the code. `bias` are two 16-bit factors for the half sums at `sums`.
 #ifdef __AVX512VNNI__
+// acc + the products of the low and of the high 16 bits of a lane.
+VEC_FN vi vi_madd(vi acc, vi a, vi b)
+{
+    return _mm512_dpwssd_epi32(acc, a, b);
+}
 VEC_FN vi vd_start(uint32_t bias, const void *sums)
 {
     if (bias == 0)
@@ -191,6 +225,10 @@ VEC_FN vi vd_end(vi acc, uint32_t bias, const void *sums)
 #define vd8_dot   vd_dot
 #define vd8_end   vd_end
 #else
+VEC_FN vi vi_madd(vi acc, vi a, vi b)
+{
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+}
 VEC_FN vi vd4_start(uint32_t bias, const void *sums)
 {
     (void)bias;

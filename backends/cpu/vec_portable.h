@@ -55,6 +55,10 @@ VEC_FN vf vf_load_i8(const void *p)
 {
     VEC_EACH(vf, (float)((const int8_t *)p)[i]);
 }
+VEC_FN vf vf_load_e8m0(const void *p)
+{
+    VEC_EACH(vf, plm_e8m0_half(((const uint8_t *)p)[i]));
+}
 VEC_FN vf vf_set1(float x)
 {
     VEC_EACH(vf, x);
@@ -170,6 +174,44 @@ VEC_FN vi vi_shr(vi a, int n)
 VEC_FN vi vi_shl(vi a, int n)
 {
     VEC_EACH(vi, (int32_t)((uint32_t)a.l[i] << n));
+}
+
+VEC_FN vi vi_zero(void)
+{
+    VEC_EACH(vi, 0);
+}
+VEC_FN vi vi_sub(vi a, vi b)
+{
+    VEC_EACH(vi, a.l[i] - b.l[i]);
+}
+VEC_FN vi vi_load_i8(const void *p)
+{
+    VEC_EACH(vi, ((const int8_t *)p)[i]);
+}
+VEC_FN vi vi_load_u8(const void *p)
+{
+    VEC_EACH(vi, ((const uint8_t *)p)[i]);
+}
+VEC_FN vi vi_lookup(vi codes, const uint32_t table[4])
+{
+    uint8_t levels[16], bytes[VL * 4];
+    memcpy(levels, table, sizeof levels);
+    memcpy(bytes, &codes, sizeof bytes);
+    for (int i = 0; i < VL * 4; i++)
+        bytes[i] = levels[bytes[i]];
+    memcpy(&codes, bytes, sizeof bytes);
+    return codes;
+}
+VEC_FN vi vi_madd(vi acc, vi a, vi b)
+{
+    VEC_EACH(vi, acc.l[i] + (int16_t)a.l[i] * (int16_t)b.l[i] +
+                     (int16_t)((uint32_t)a.l[i] >> 16) * (int16_t)((uint32_t)b.l[i] >> 16));
+}
+VEC_FN vi vi_set1_mem(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    VEC_EACH(vi, v);
 }
 
 VEC_FN vi vd4_start(uint32_t bias, const void *sums)

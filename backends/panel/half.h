@@ -45,6 +45,13 @@ static inline uint16_t plm_f32_to_f16(float f)
     return (uint16_t)(sign | ((mag - 0x38000000u + 0xfffu + (mag >> 13 & 1)) >> 13));
 }
 
+// 2^(e - 128), which is exact as a subnormal, too; infinity for 255.
+static inline float plm_e8m0_half(uint8_t e)
+{
+    const uint32_t power = (uint32_t)e << 23; // 2^(e - 127) but for e = 0
+    return plm_bits_f32(power > 0x00400000u ? power : 0x00400000u) * 0.5f;
+}
+
 static inline float plm_bf16_to_f32(uint16_t h)
 {
     return plm_bits_f32((uint32_t)h << 16);

@@ -82,21 +82,38 @@ static inline uint32_t plm_panel_code(uint8_t codes, const uint8_t *quants, uint
 {
     const uint32_t g = k / 4;
     const uint8_t *line = quants + lane * 4 + k % 4;
-    if (codes == PLM_CODES_BYTES)
-        return line[g * 64];
-    uint32_t code = line[g % 4 * 64] >> (g & 4) & 15;
+    switch (codes) {
+    case PLM_CODES_BYTES: return line[g * 64];
+    case PLM_CODES_PAIRS: return line[g / 4 * 64] >> g % 4 * 2 & 3;
+    case PLM_CODES_PAIRS_1:
+        return (line[g / 4 * 64] >> g % 4 * 2 & 3u) | (line[128] >> g & 1u) << 2;
+    default: break;
+    }
+    const uint32_t low = line[g % 4 * 64] >> (g & 4) & 15;
+    if (codes == PLM_CODES_NIBBLES_1)
+        return low | (line[256] >> g & 1u) << 4;
     if (codes == PLM_CODES_NIBBLES_2)
-        code |= (line[256 + g / 4 * 64] >> g % 4 * 2 & 3u) << 4;
-    return code;
+        return low | (line[256 + g / 4 * 64] >> g % 4 * 2 & 3u) << 4;
+    return low;
+}
+
+// What a code stands for, before the type's zero is taken from it; values: PLM_VALUES_x.
+static inline int32_t plm_panel_value(uint8_t values, uint32_t code)
+{
+    static const uint32_t iq4[] = {PLM_LEVELS_IQ4}, e2m1[] = {PLM_LEVELS_E2M1};
+    if (values == PLM_VALUES_LINEAR)
+        return (int32_t)code;
+    const uint32_t *levels = values == PLM_VALUES_IQ4 ? iq4 : e2m1;
+    return (int32_t)(levels[code / 4] >> code % 4 * 8 & 0xffu);
 }
 
 // One block of 32 of one row as the matrix product sees it: value of element k =
-// (d * sc[k / 16]) * q[k] + mw. d * sc is exact, so each value is rounded as layout.md says.
+// (d * sc[k / 16]) * q[k] + mw * mn[k / 16]. The products with sc and mn are exact, so each value
+// is rounded as layout.md says.
 struct plm_row_block {
     int32_t q[32];
-    float d;       // the factor of the float product
-    int32_t sc[2]; // integer sub-scales (1 where there are none)
-    float mw;
+    float d, mw;          // the factors of the float product
+    int32_t sc[2], mn[2]; // integer factors (1 where there are none)
     bool has_mw;
 };
 
@@ -105,9 +122,10 @@ static inline void plm_panel_scales(uint8_t scales, const uint8_t *s, uint32_t l
                                     struct plm_row_block *ret)
 {
     const uint32_t sub = b % 8;
-    ret->d = plm_f16_to_f32(plm_load_u16(s + lane * 2));
-    ret->sc[0] = ret->sc[1] = 1;
-    ret->has_mw = PLM_SCALES_HAVE_M(scales);
+    ret->d = scales == PLM_SCALES_E8M0 ? plm_e8m0_half(s[lane])
+                                       : plm_f16_to_f32(plm_load_u16(s + lane * 2));
+    ret->sc[0] = ret->sc[1] = ret->mn[0] = ret->mn[1] = 1;
+    ret->has_mw = PLM_SCALES_HAVE_M(scales) || scales == PLM_SCALES_D_M_HALVES;
     ret->mw = ret->has_mw ? plm_f16_to_f32(plm_load_u16(s + 32 + lane * 2)) : 0.0f;
     switch (scales) {
     case PLM_SCALES_D_M_SUB:
@@ -115,8 +133,16 @@ static inline void plm_panel_scales(uint8_t scales, const uint8_t *s, uint32_t l
         ret->mw = -(ret->mw * (float)s[192 + sub * 16 + lane]);
         break;
     case PLM_SCALES_D_HALVES:
-        for (uint32_t i = 0; i < 2; i++)
-            ret->sc[i] = (int8_t)s[32 + (sub * 2 + i) * 16 + lane];
+        for (uint32_t h = 0; h < 2; h++)
+            ret->sc[h] = (int8_t)s[32 + (sub * 2 + h) * 16 + lane];
+        break;
+    case PLM_SCALES_D_M_HALVES:
+        ret->mw = -ret->mw;
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint8_t both = s[64 + (sub * 2 + h) * 16 + lane];
+            ret->sc[h] = both & 15;
+            ret->mn[h] = both >> 4;
+        }
         break;
     default: break;
     }
@@ -131,7 +157,7 @@ static inline void plm_panel_read(uint32_t type, const struct plm_panel *p, cons
     const uint8_t *q = panel + p->quant_offset + (uint64_t)b * p->quant_bytes;
     plm_panel_scales(t.scales, s, lane, b, ret);
     for (uint32_t k = 0; k < 32; k++)
-        ret->q[k] = (int32_t)plm_panel_code(t.codes, q, lane, k) - t.zero;
+        ret->q[k] = plm_panel_value(t.values, plm_panel_code(t.codes, q, lane, k)) - t.zero;
 }
 
 // Decodes elements [k0, k0 + n) of a lane, which lie within one block of 32, to float32.
@@ -156,7 +182,7 @@ static inline void plm_panel_decode(uint32_t type, const struct plm_panel *p, co
         uint32_t e = (k0 + k) % 32;
         out[k] = (w.d * (float)w.sc[e / 16]) * (float)w.q[e];
         if (w.has_mw)
-            out[k] += w.mw;
+            out[k] += w.mw * (float)w.mn[e / 16];
     }
 }
 

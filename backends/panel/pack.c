@@ -106,6 +106,66 @@ static void unpack_q4_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
     unpack_runs(src + 16, j, groups);
 }
 
+// Bits 4g .. 4g+3 of 32, each above the nibble of its input.
+static void unpack_fifth_bits(const uint8_t *qh, uint32_t groups[8])
+{
+    const uint32_t bits = load_word(qh);
+    for (uint32_t g = 0; g < 8; g++) // the product moves bit i of four to the bottom of byte i
+        groups[g] |= ((bits >> g * 4 & 15u) * 0x00204081u & 0x01010101u) << 4;
+}
+
+// f16 d, 32 fifth bits, nibbles; Q5_1: f16 d, f16 m before them.
+static void unpack_q5_0(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    (void)j;
+    unpack_nibbles(src + 6, groups);
+    unpack_fifth_bits(src + 2, groups);
+}
+
+static void unpack_q5_1(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    (void)j;
+    unpack_nibbles(src + 8, groups);
+    unpack_fifth_bits(src + 4, groups);
+}
+
+// u8 e, nibbles.
+static void unpack_mxfp4(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    (void)j;
+    unpack_nibbles(src + 1, groups);
+}
+
+// As Q4_K, with 32 bytes before the runs whose bits j are the fifth bits of sub-block j.
+static void unpack_q5_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    unpack_runs(src + 48, j, groups);
+    for (uint32_t g = 0; g < 8; g++)
+        groups[g] |= (load_word(src + 16 + g * 4) >> j & 0x01010101u) << 4;
+}
+
+// Two halves of 32 bytes, each with four runs: bits 2i of its bytes are run i.
+static void unpack_pairs(const uint8_t *q, uint32_t j, uint32_t groups[8])
+{
+    for (uint32_t g = 0; g < 8; g++)
+        groups[g] = load_word(q + j / 4 * 32 + g * 4) >> j % 4 * 2 & 0x03030303u;
+}
+
+// Block of 256: 16 bytes of scales and minima, 64 bytes of codes, f16 d, f16 dmin.
+static void unpack_q2_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    unpack_pairs(src + 16, j, groups);
+}
+
+// Block of 256: 32 bytes whose bits j are the third bits of sub-block j, 64 bytes with the others,
+// 12 bytes of scales, f16 d.
+static void unpack_q3_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    unpack_pairs(src + 32, j, groups);
+    for (uint32_t g = 0; g < 8; g++)
+        groups[g] |= (load_word(src + g * 4) >> j & 0x01010101u) << 2;
+}
+
 // Block of 256: 128 bytes of low 4 bits, 64 bytes of high 2 bits, 16 int8 scales, f16 d. Each half
 // of 128 inputs has four runs of 32: runs 0 and 1 are the low nibbles of its 64 bytes, runs 2 and 3
 // the high ones; bits 2i of its 32 high bytes belong to run i.
@@ -120,6 +180,16 @@ static void unpack_q6_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
 
 // ---- to a panel ----
 
+// Bits `from` and up of the codes, which are `width` wide, of n groups next to each other.
+static inline uint32_t gather(const uint32_t *groups, uint32_t n, uint32_t from, uint32_t width)
+{
+    const uint32_t mask = width == 1 ? 0x01010101u : 0x03030303u;
+    uint32_t word = 0;
+    for (uint32_t t = 0; t < n; t++)
+        word |= (groups[t] >> from & mask) << t * width;
+    return word;
+}
+
 // Stores the codes of a block of 32 inputs of a row; quants: of the block, moved to the lane.
 static inline void store_codes(uint8_t codes, const uint32_t groups[8], uint8_t *quants)
 {
@@ -128,15 +198,20 @@ static inline void store_codes(uint8_t codes, const uint32_t groups[8], uint8_t 
             store_word(quants + g * 64, groups[g]);
         return;
     }
+    if (codes == PLM_CODES_PAIRS || codes == PLM_CODES_PAIRS_1) {
+        for (uint32_t h = 0; h < 2; h++)
+            store_word(quants + h * 64, gather(groups + h * 4, 4, 0, 2));
+        if (codes == PLM_CODES_PAIRS_1)
+            store_word(quants + 128, gather(groups, 8, 2, 1));
+        return;
+    }
     for (uint32_t g = 0; g < 4; g++)
         store_word(quants + g * 64, (groups[g] & 0x0f0f0f0fu) | (groups[g + 4] & 0x0f0f0f0fu) << 4);
+    if (codes == PLM_CODES_NIBBLES_1)
+        store_word(quants + 256, gather(groups, 8, 4, 1));
     if (codes == PLM_CODES_NIBBLES_2)
-        for (uint32_t h = 0; h < 2; h++) {
-            uint32_t high = 0;
-            for (uint32_t t = 0; t < 4; t++)
-                high |= (groups[h * 4 + t] >> 4 & 0x03030303u) << t * 2;
-            store_word(quants + 256 + h * 64, high);
-        }
+        for (uint32_t h = 0; h < 2; h++)
+            store_word(quants + 256 + h * 64, gather(groups + h * 4, 4, 4, 2));
 }
 
 // 12 bytes with 8 scales and 8 minima of 6 bits.
@@ -156,24 +231,44 @@ static void store_k_scales(const uint8_t *packed, uint8_t *s, uint32_t lane)
     }
 }
 
-// Stores the scales of a block of the file (src) into its record.
-static void store_scales(uint8_t scales, const uint8_t *src, uint8_t *record, uint32_t lane)
+// 12 bytes with 16 scales of 6 bits, 32 too large: their low 4 bits in the nibbles of 8 bytes, the
+// others in pairs of bits of 4.
+static void store_q3_scales(const uint8_t *packed, uint8_t *s, uint32_t lane)
 {
-    switch (scales) {
-    case PLM_SCALES_D_M:
-    case PLM_SCALES_D_M_SUB:
-        memcpy(record + lane * 2, src, 2);
-        memcpy(record + 32 + lane * 2, src + 2, 2);
-        if (scales == PLM_SCALES_D_M_SUB)
-            store_k_scales(src + 4, record, lane);
-        break;
-    case PLM_SCALES_D_HALVES:
-        memcpy(record + lane * 2, src + 208, 2);
+    for (uint32_t i = 0; i < 16; i++) {
+        const int32_t low = packed[i % 8] >> i / 8 * 4 & 15;
+        const int32_t high = packed[8 + i % 4] >> i / 4 * 2 & 3;
+        s[32 + i * 16 + lane] = (uint8_t)(low + high * 16 - 32);
+    }
+}
+
+// Stores the scales of a block of the file (src) into its record.
+static inline void store_scales(enum plm_type type, const uint8_t *src, uint8_t *record,
+                                uint32_t lane)
+{
+    // Where the file has d; m or dmin follows it.
+    const uint8_t *d = src + (type == PLM_TYPE_Q6_K   ? 208
+                              : type == PLM_TYPE_Q3_K ? 108
+                              : type == PLM_TYPE_Q2_K ? 80
+                                                      : 0);
+    const uint8_t scales = plm_panel_type(type).scales;
+    if (scales == PLM_SCALES_E8M0) {
+        record[lane] = src[0];
+        return;
+    }
+    memcpy(record + lane * 2, d, 2);
+    if (PLM_SCALES_HAVE_M(scales) || scales == PLM_SCALES_D_M_HALVES)
+        memcpy(record + 32 + lane * 2, d + 2, 2);
+    if (scales == PLM_SCALES_D_M_SUB)
+        store_k_scales(src + 4, record, lane);
+    if (scales == PLM_SCALES_D_M_HALVES)
+        for (uint32_t i = 0; i < 16; i++)
+            record[64 + i * 16 + lane] = src[i];
+    if (type == PLM_TYPE_Q3_K)
+        store_q3_scales(src + 96, record, lane);
+    if (type == PLM_TYPE_Q6_K)
         for (uint32_t i = 0; i < 16; i++)
             record[32 + i * 16 + lane] = src[192 + i];
-        break;
-    default: memcpy(record + lane * 2, src, 2); break; // PLM_SCALES_D
-    }
 }
 
 // A row of blocks. Inlined once per type, so that its words are constants.
@@ -184,7 +279,7 @@ static inline __attribute__((always_inline)) void pack_blocks(enum plm_type type
     uint8_t *quants = r->panel + r->p.quant_offset + r->lane * 4;
     for (uint32_t b = 0; b < r->n_in / t.block; b++) {
         const uint8_t *src = r->src + (uint64_t)b * t.file_bytes;
-        store_scales(t.scales, src, r->panel + (uint64_t)b * t.scale_bytes, r->lane);
+        store_scales(type, src, r->panel + (uint64_t)b * t.scale_bytes, r->lane);
         for (uint32_t j = 0; j < t.block / 32u; j++, quants += t.quant_bytes) {
             uint32_t groups[8];
             unpack(src, j, groups);
@@ -213,7 +308,14 @@ void plm_panel_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, ui
         case PLM_TYPE_Q4_0: pack_blocks(PLM_TYPE_Q4_0, unpack_q4_0, &r); break;
         case PLM_TYPE_Q4_1: pack_blocks(PLM_TYPE_Q4_1, unpack_q4_1, &r); break;
         case PLM_TYPE_Q4_K: pack_blocks(PLM_TYPE_Q4_K, unpack_q4_k, &r); break;
+        case PLM_TYPE_Q5_0: pack_blocks(PLM_TYPE_Q5_0, unpack_q5_0, &r); break;
+        case PLM_TYPE_Q5_1: pack_blocks(PLM_TYPE_Q5_1, unpack_q5_1, &r); break;
+        case PLM_TYPE_Q2_K: pack_blocks(PLM_TYPE_Q2_K, unpack_q2_k, &r); break;
+        case PLM_TYPE_Q3_K: pack_blocks(PLM_TYPE_Q3_K, unpack_q3_k, &r); break;
+        case PLM_TYPE_Q5_K: pack_blocks(PLM_TYPE_Q5_K, unpack_q5_k, &r); break;
         case PLM_TYPE_Q6_K: pack_blocks(PLM_TYPE_Q6_K, unpack_q6_k, &r); break;
+        case PLM_TYPE_IQ4_NL: pack_blocks(PLM_TYPE_IQ4_NL, unpack_q4_0, &r); break;
+        case PLM_TYPE_MXFP4: pack_blocks(PLM_TYPE_MXFP4, unpack_mxfp4, &r); break;
         default: pack_plain(&r, t.file_bytes); break;
         }
     }

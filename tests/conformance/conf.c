@@ -147,6 +147,42 @@ static void put_f16(uint8_t *p, float v)
     memcpy(p, &h, 2);
 }
 
+// Makes the scales of a block of random bytes such that its values are near v; plain types: v.
+static void random_scales(enum plm_type type, uint8_t scales, float v, uint8_t *p,
+                          struct conf_rng *rng)
+{
+    const uint16_t bfloat = (uint16_t)(plm_f32_bits(v) >> 16);
+    // Where the file has d.
+    uint8_t *d = p + (type == PLM_TYPE_Q6_K   ? 208
+                      : type == PLM_TYPE_Q3_K ? 108
+                      : type == PLM_TYPE_Q2_K ? 80
+                                              : 0);
+    switch (scales) {
+    case PLM_SCALES_NONE:
+        if (type == PLM_TYPE_F32)
+            memcpy(p, &v, 4);
+        else if (type == PLM_TYPE_F16)
+            put_f16(p, v);
+        else
+            memcpy(p, &bfloat, 2);
+        break;
+    case PLM_SCALES_E8M0: // now and then a power that is a subnormal float
+        p[0] = (uint8_t)(conf_below(rng, 50) == 0 ? conf_below(rng, 3) : conf_range(rng, 110, 126));
+        break;
+    case PLM_SCALES_D_HALVES: put_f16(d, v * 0.01f); break;
+    case PLM_SCALES_D_M:
+        put_f16(d + 2, conf_normal(rng) * 0.5f);
+        put_f16(d, v);
+        break;
+    case PLM_SCALES_D_M_SUB:
+    case PLM_SCALES_D_M_HALVES:
+        put_f16(d + 2, conf_normal(rng) * 0.01f);
+        put_f16(d, v);
+        break;
+    default: put_f16(d, v); break;
+    }
+}
+
 uint64_t conf_random_blocks(enum plm_type type, uint64_t values, uint8_t *out, struct conf_rng *rng)
 {
     uint64_t bytes = conf_file_bytes(type, values);
@@ -154,27 +190,10 @@ uint64_t conf_random_blocks(enum plm_type type, uint64_t values, uint8_t *out, s
     for (uint64_t i = 0; i < bytes; i++)
         out[i] = (uint8_t)conf_u32(rng);
     for (uint64_t b = 0; b < values / t.block; b++) {
-        uint8_t *p = out + b * t.file_bytes;
         float v = conf_normal(rng) * 0.05f;
         if (conf_below(rng, 50) == 0)
             v *= 1e-6f; // a subnormal half
-        switch (type) {
-        case PLM_TYPE_F32: memcpy(p, &v, 4); break;
-        case PLM_TYPE_F16: put_f16(p, v); break;
-        case PLM_TYPE_BF16: {
-            uint16_t h = (uint16_t)(plm_f32_bits(v) >> 16);
-            memcpy(p, &h, 2);
-            break;
-        }
-        case PLM_TYPE_Q6_K: put_f16(p + 208, v * 0.01f); break;
-        case PLM_TYPE_Q4_K: put_f16(p + 2, conf_normal(rng) * 0.01f); // fall through
-        case PLM_TYPE_Q8_0:
-        case PLM_TYPE_Q4_0: put_f16(p, v); break;
-        default:
-            put_f16(p, v);
-            put_f16(p + 2, conf_normal(rng) * 0.5f);
-            break;
-        }
+        random_scales(type, t.scales, v, out + b * t.file_bytes, rng);
     }
     return bytes;
 }

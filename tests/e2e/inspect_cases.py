@@ -11,7 +11,10 @@ import harness
 from harness import case, check, main, same
 
 TINY = pathlib.Path(__file__).parent.parent / "data/models/llama-tied-q4_0.gguf"
-TYPES = "there are: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K"
+TYPES_DEF = pathlib.Path(__file__).parent.parent.parent / "kernels/types.def"
+TYPES = "there are: " + ", ".join(
+    line.split("(")[1].split(",")[0] for line in TYPES_DEF.read_text().splitlines()
+    if line.startswith("PLM_TENSOR_TYPE(") and not line.endswith("NONE)"))
 
 
 def run(*args):
@@ -53,9 +56,9 @@ BROKEN = {
                   'tokenizer.ggml.model "bert" is not supported (there are: gpt2, llama)'),
     "tensor": (changed(text(b"blk.0.ffn_up.weight"), text(b"blk.0.ffn_xp.weight")),
                "tensor blk.0.ffn_up.weight is missing"),
-    # IQ4_NL has blocks of Q4_0's size, so that nothing else of the file is wrong.
-    "type": (type_changed(b"blk.0.ffn_up.weight", 20),
-             f"tensor blk.0.ffn_up.weight has the type IQ4_NL, which is not supported ({TYPES})"),
+    # I32 is as large as F32, so that nothing else of the file is wrong.
+    "type": (type_changed(b"blk.0.attn_norm.weight", 26),
+             "tensor blk.0.attn_norm.weight has the type I32, which is not supported for a vector (there are: F32, F16, BF16)"),
     "cut": (TINY.read_bytes()[:-1000], "the file is truncated"),
 }
 # These can not even be read.
@@ -65,8 +68,8 @@ UNREADABLE = {
     "pointer": (b"version https://git-lfs.github.com/spec/v1\n", "as a pointer of Git LFS does (git lfs pull fetches"),
     "page": (b"<!DOCTYPE html>\n", "as a web page does"),
     "older": (b"tjgg\3\0\0\0", "as a model of GGUF's predecessors does"),
-    "unsized": (type_changed(b"blk.0.ffn_up.weight", 23),
-                f'tensor "blk.0.ffn_up.weight" has type IQ4_XS (id 23), which is not supported ({TYPES})'),
+    "unsized": (type_changed(b"blk.0.ffn_up.weight", 16),
+                f'tensor "blk.0.ffn_up.weight" has type IQ2_XXS (id 16), which is not supported ({TYPES})'),
     "strange": (type_changed(b"blk.0.ffn_up.weight", 99), f"has type id 99, which is unknown ({TYPES})"),
     "header": (TINY.read_bytes()[:700], "is truncated"),
 }
