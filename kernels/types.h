@@ -30,12 +30,14 @@
 #define PLM_SCALES_D_HALVES        4 // f16 d per 256; an int8 factor per 16
 #define PLM_SCALES_D_M_HALVES      5 // f16 d, dmin per 256; 4-bit factors of both per 16
 #define PLM_SCALES_E8M0            6 // u8 e per block of 32: d = 2^(e - 128)
+#define PLM_SCALES_D_SUB           7 // f16 d per 256; an int8 factor per 32
 #define PLM_SCALE_BYTES_NONE       0
 #define PLM_SCALE_BYTES_D          32
 #define PLM_SCALE_BYTES_D_M        64
 #define PLM_SCALE_BYTES_D_M_SUB    320
 #define PLM_SCALE_BYTES_D_HALVES   288
 #define PLM_SCALE_BYTES_D_M_HALVES 320
+#define PLM_SCALE_BYTES_D_SUB      160
 #define PLM_SCALE_BYTES_E8M0       16
 // Whether an element is d * q + m, so that m meets the activations' ds.
 #define PLM_SCALES_HAVE_M(scales) ((scales) == PLM_SCALES_D_M || (scales) == PLM_SCALES_D_M_SUB)

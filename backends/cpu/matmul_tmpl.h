@@ -114,6 +114,8 @@ VEC_FN struct mm_scales mm_scales_of(uint32_t type, const struct mm_tile *t, uin
         ret.dw = vf_mul(ret.dw, vf_load_u8(s + 64 + sub * 16 + t->lane));
         ret.mw = vf_neg(vf_mul(ret.mw, vf_load_u8(s + 192 + sub * 16 + t->lane)));
     }
+    if (w.scales == PLM_SCALES_D_SUB)
+        ret.dw = vf_mul(ret.dw, vf_load_i8(s + 32 + sub * 16 + t->lane));
     if (w.scales == PLM_SCALES_D_HALVES) {
         ret.sc[0] = vi_load_i8(s + 32 + sub * 32 + t->lane);
         ret.sc[1] = vi_load_i8(s + 32 + sub * 32 + 16 + t->lane);

@@ -132,6 +132,7 @@ static inline void plm_panel_scales(uint8_t scales, const uint8_t *s, uint32_t l
         ret->d *= (float)s[64 + sub * 16 + lane];
         ret->mw = -(ret->mw * (float)s[192 + sub * 16 + lane]);
         break;
+    case PLM_SCALES_D_SUB: ret->d *= (float)(int8_t)s[32 + sub * 16 + lane]; break;
     case PLM_SCALES_D_HALVES:
         for (uint32_t h = 0; h < 2; h++)
             ret->sc[h] = (int8_t)s[32 + (sub * 2 + h) * 16 + lane];

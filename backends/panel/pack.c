@@ -178,6 +178,12 @@ static void unpack_q6_k(const uint8_t *src, uint32_t j, uint32_t groups[8])
                     (load_word(high + g * 4) >> (run * 2) & 0x03030303u) << 4;
 }
 
+// Block of 256: f16 d, the high 2 bits of 8 scales, their low 4 bits, 8 blocks of nibbles.
+static void unpack_iq4_xs(const uint8_t *src, uint32_t j, uint32_t groups[8])
+{
+    unpack_nibbles(src + 8 + j * 16, groups);
+}
+
 // ---- to a panel ----
 
 // Bits `from` and up of the codes, which are `width` wide, of n groups next to each other.
@@ -264,6 +270,12 @@ static inline void store_scales(enum plm_type type, const uint8_t *src, uint8_t 
     if (scales == PLM_SCALES_D_M_HALVES)
         for (uint32_t i = 0; i < 16; i++)
             record[64 + i * 16 + lane] = src[i];
+    if (scales == PLM_SCALES_D_SUB)
+        for (uint32_t j = 0; j < 8; j++) {
+            const int32_t low = src[4 + j / 2] >> j % 2 * 4 & 15;
+            const int32_t high = src[2 + j / 4] >> j % 4 * 2 & 3;
+            record[32 + j * 16 + lane] = (uint8_t)(low + high * 16 - 32);
+        }
     if (type == PLM_TYPE_Q3_K)
         store_q3_scales(src + 96, record, lane);
     if (type == PLM_TYPE_Q6_K)
@@ -315,6 +327,7 @@ void plm_panel_weight_pack(enum plm_type type, uint32_t n_in, uint32_t n_out, ui
         case PLM_TYPE_Q5_K: pack_blocks(PLM_TYPE_Q5_K, unpack_q5_k, &r); break;
         case PLM_TYPE_Q6_K: pack_blocks(PLM_TYPE_Q6_K, unpack_q6_k, &r); break;
         case PLM_TYPE_IQ4_NL: pack_blocks(PLM_TYPE_IQ4_NL, unpack_q4_0, &r); break;
+        case PLM_TYPE_IQ4_XS: pack_blocks(PLM_TYPE_IQ4_XS, unpack_iq4_xs, &r); break;
         case PLM_TYPE_MXFP4: pack_blocks(PLM_TYPE_MXFP4, unpack_mxfp4, &r); break;
         default: pack_plain(&r, t.file_bytes); break;
         }

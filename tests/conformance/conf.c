@@ -169,6 +169,7 @@ static void random_scales(enum plm_type type, uint8_t scales, float v, uint8_t *
     case PLM_SCALES_E8M0: // now and then a power that is a subnormal float
         p[0] = (uint8_t)(conf_below(rng, 50) == 0 ? conf_below(rng, 3) : conf_range(rng, 110, 126));
         break;
+    case PLM_SCALES_D_SUB:
     case PLM_SCALES_D_HALVES: put_f16(d, v * 0.01f); break;
     case PLM_SCALES_D_M:
         put_f16(d + 2, conf_normal(rng) * 0.5f);

@@ -269,6 +269,7 @@ START_TEST(types_have_the_sizes_of_the_format)
         {PLM_TYPE_Q3_K, "Q3_K", 110},     {PLM_TYPE_Q4_K, "Q4_K", 144},
         {PLM_TYPE_Q5_K, "Q5_K", 176},     {PLM_TYPE_Q6_K, "Q6_K", 210},
         {PLM_TYPE_IQ4_NL, "IQ4_NL", 144}, {PLM_TYPE_MXFP4, "MXFP4", 136},
+        {PLM_TYPE_IQ4_XS, "IQ4_XS", 136},
     };
     uint64_t bytes = 7;
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
