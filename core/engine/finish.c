@@ -67,7 +67,7 @@ void plm_request_finish(struct plim_engine *engine, struct plim_request *request
         return;
     request->ended = true;
     plm_bisect_drop(&engine->bisect, request);
-    for (uint32_t i = request->n; i-- > 0;) { // followers before their leader
+    for (uint32_t i = request->n; i-- > 0;) { // forks before their parent
         plm_inflight_forget(&engine->ahead, &request->choices[i].seq);
         plm_sched_remove(engine->sched, &request->choices[i].seq);
         request->choices[i].live = false;

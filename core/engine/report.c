@@ -67,9 +67,9 @@ void plm_step_publish(struct plim_engine *engine)
     if (m->steps % FORECAST_STEPS == 0 || sched.running == 0)
         forecast(engine, sched.running);
     pthread_mutex_lock(&engine->lock);
-    // Sequences that wait although their request began (followers, preempted ones) are beside those
+    // Sequences that wait although their request began (forks, preempted ones) are beside those
     // that admission counts.
-    m->waiting = engine->admission.waiting + sched.paused + sched.followers;
+    m->waiting = engine->admission.waiting + sched.paused + sched.forks;
     engine->published = *m;
     engine->admission.state.blocks_total = pool.total;
     engine->admission.state.blocks_available = pool.free + pool.cached;

@@ -372,7 +372,7 @@ static bool build_choices(struct plim_request *request, const plim_request_opts 
         c->seq.n_tokens = c->seq.n_prompt = (uint32_t)prompt->n;
         c->seq.root = root;
         c->seq.use_cache = core->opts.prefix_cache && o->cache_prompt;
-        c->seq.leader = i > 0 ? &request->choices[0].seq : NULL;
+        c->seq.parent = i > 0 ? &request->choices[0].seq : NULL;
         c->seq.owner = c;
         c->seq.tenant = o->tenant;
         plm_detok_init(&c->detok, core->tokenizer, true, false);

@@ -174,7 +174,7 @@ static bool at_rest(const struct plim_engine *engine)
 {
     struct plm_sched_stats s;
     plm_sched_read(engine->sched, &s);
-    return s.running + s.paused + s.followers == 0 && !engine->recover.down;
+    return s.running + s.paused + s.forks == 0 && !engine->recover.down;
 }
 
 bool plm_sleep_step(struct plim_engine *engine)

@@ -76,7 +76,7 @@ static void admitted(void *ctx, struct plm_seq *seq)
 {
     struct plim_engine *engine = ctx;
     struct plim_request *request = ((struct plm_choice *)seq)->request;
-    if (seq->leader != NULL)
+    if (seq->parent != NULL)
         return;
     request->began = true;
     request->admitted_ns = plm_now(engine->core->clock);
@@ -325,7 +325,7 @@ static uint32_t waiting(const struct plim_engine *engine)
 {
     struct plm_sched_stats s;
     plm_sched_read(engine->sched, &s);
-    return s.queued + s.paused + s.followers;
+    return s.queued + s.paused + s.forks;
 }
 
 static bool may_run_ahead(const struct plim_engine *engine, const struct plm_batch *batch)
@@ -439,7 +439,7 @@ static bool note_work(struct plim_engine *engine, int64_t now_ns)
     struct plm_sched_stats s;
     int64_t idle = 0;
     plm_sched_read(engine->sched, &s);
-    const bool any = s.running + s.queued + s.paused + s.followers > 0;
+    const bool any = s.running + s.queued + s.paused + s.forks > 0;
     if (any)
         atomic_compare_exchange_strong(&engine->last_step_ns, &idle, now_ns);
     else

@@ -10,15 +10,15 @@ static uint32_t blocks_of(uint32_t tokens)
     return (uint32_t)plm_div_ceil(tokens, PLM_KV_BLOCK_TOKENS);
 }
 
-// Full blocks of the prompt that a follower takes from its leader. The last token is always
+// Full blocks of the prompt that a fork takes from its parent. The last token is always
 // computed by itself, since its logits are wanted.
 static uint32_t shared_blocks(const struct plm_seq *seq)
 {
-    const struct plm_seq *leader = seq->leader;
-    if (leader == NULL || leader->state != PLM_SEQ_RUNNING)
+    const struct plm_seq *parent = seq->parent;
+    if (parent == NULL || parent->state != PLM_SEQ_RUNNING)
         return 0;
     uint32_t n = (seq->n_prompt - 1) / PLM_KV_BLOCK_TOKENS;
-    uint32_t there = leader->n_computed / PLM_KV_BLOCK_TOKENS;
+    uint32_t there = parent->n_computed / PLM_KV_BLOCK_TOKENS;
     return n < there ? n : there;
 }
 
@@ -118,7 +118,7 @@ static uint32_t take_computed(struct plm_sched *s, const struct plm_seq *seq, ui
 {
     uint32_t n = shared_blocks(seq);
     if (n > 0) {
-        const uint32_t *from = plm_sched_ids(s, seq->leader->slot);
+        const uint32_t *from = plm_sched_ids(s, seq->parent->slot);
         for (uint32_t b = 0; b < n; b++) {
             ids[b] = from[b];
             plm_kv_pool_ref(s->pool, ids[b]);

@@ -99,42 +99,42 @@ static void put_aside(struct plm_sched *s, struct plm_seq *seq)
     plm_share_wait(s, seq);
 }
 
-static void release_followers(struct plm_sched *s, struct plm_seq *leader)
+static void release_forks(struct plm_sched *s, struct plm_seq *parent)
 {
-    while (leader->followers != NULL) {
-        struct plm_seq *seq = leader->followers;
-        leader->followers = seq->next;
+    while (parent->forks != NULL) {
+        struct plm_seq *seq = parent->forks;
+        parent->forks = seq->next;
         seq->next = NULL;
-        s->followers -= leader->began;
+        s->forks -= parent->began;
         put_aside(s, seq);
     }
 }
 
-// From here on its followers count as waiting: before, their request is one that waits.
+// From here on its forks count as waiting: before, their request is one that waits.
 static void begin(struct plm_sched *s, struct plm_seq *seq)
 {
     seq->began = true;
-    for (const struct plm_seq *at = seq->followers; at != NULL; at = at->next)
-        s->followers++;
+    for (const struct plm_seq *at = seq->forks; at != NULL; at = at->next)
+        s->forks++;
 }
 
 void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
 {
-    struct plm_seq *leader = seq->leader;
+    struct plm_seq *parent = seq->parent;
     seq->began = false;
     seq->preemptions = seq->yields = 0;
     plm_share_join(s, seq);
-    if (leader != NULL && leader->state != PLM_SEQ_IDLE && leader->n_computed < leader->n_prompt) {
-        struct plm_seq **at = &leader->followers;
+    if (parent != NULL && parent->state != PLM_SEQ_IDLE && parent->n_computed < parent->n_prompt) {
+        struct plm_seq **at = &parent->forks;
         while (*at != NULL && (*at)->order < seq->order)
             at = &(*at)->next;
         seq->next = *at;
         *at = seq;
-        seq->state = PLM_SEQ_FOLLOWER;
-        s->followers += leader->began;
+        seq->state = PLM_SEQ_FORK;
+        s->forks += parent->began;
         return;
     }
-    if (leader != NULL) {
+    if (parent != NULL) {
         put_aside(s, seq);
         return;
     }
@@ -143,14 +143,14 @@ void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
     plm_share_wait(s, seq);
 }
 
-static void unfollow(struct plm_sched *s, struct plm_seq *seq)
+static void unlist_fork(struct plm_sched *s, struct plm_seq *seq)
 {
-    struct plm_seq **at = &seq->leader->followers;
+    struct plm_seq **at = &seq->parent->forks;
     while (*at != seq)
         at = &(*at)->next;
     *at = seq->next;
     seq->next = NULL;
-    s->followers -= seq->leader->began;
+    s->forks -= seq->parent->began;
 }
 
 // It is, or was until it entered, QUEUED or PAUSED.
@@ -164,10 +164,10 @@ static void stop_waiting(struct plm_sched *s, struct plm_seq *seq)
 
 void plm_sched_remove(struct plm_sched *s, struct plm_seq *seq)
 {
-    release_followers(s, seq);
+    release_forks(s, seq);
     switch ((enum plm_seq_state)seq->state) {
     case PLM_SEQ_IDLE: break;
-    case PLM_SEQ_FOLLOWER: unfollow(s, seq); break;
+    case PLM_SEQ_FORK: unlist_fork(s, seq); break;
     case PLM_SEQ_QUEUED:
     case PLM_SEQ_PAUSED: stop_waiting(s, seq); break;
     case PLM_SEQ_RUNNING: plm_sched_leave(s, seq); break;
@@ -234,7 +234,7 @@ void plm_sched_read(const struct plm_sched *s, struct plm_sched_stats *ret)
     *ret = (struct plm_sched_stats){.running = s->running,
                                     .queued = s->queue.n,
                                     .paused = s->paused,
-                                    .followers = s->followers,
+                                    .forks = s->forks,
                                     .preemptions = s->preemptions,
                                     .yields = s->yields};
 }
@@ -506,8 +506,8 @@ static void settle(struct plm_sched *s, uint32_t slot)
     seq->n_computed = r->n_computed;
     if (seq->use_cache && s->prefix != NULL && r->n_computed / PLM_KV_BLOCK_TOKENS > seq->n_put)
         plm_sched_put(s, seq);
-    if (seq->followers != NULL && r->n_computed >= seq->n_prompt)
-        release_followers(s, seq);
+    if (seq->forks != NULL && r->n_computed >= seq->n_prompt)
+        release_forks(s, seq);
     plm_sched_refresh(s, slot);
 }
 

@@ -33,11 +33,11 @@
 #include "core/plan/cost.h"
 
 enum plm_seq_state {
-    PLM_SEQ_IDLE,     // not with the scheduler
-    PLM_SEQ_FOLLOWER, // waits until its leader's prompt is computed
-    PLM_SEQ_QUEUED,   // never ran
-    PLM_SEQ_PAUSED,   // gave its place, or a follower whose leader's prompt is computed
-    PLM_SEQ_RUNNING,  // has a slot and blocks
+    PLM_SEQ_IDLE,    // not with the scheduler
+    PLM_SEQ_FORK,    // waits until its parent's prompt is computed
+    PLM_SEQ_QUEUED,  // never ran
+    PLM_SEQ_PAUSED,  // gave its place, or a fork whose parent's prompt is computed
+    PLM_SEQ_RUNNING, // has a slot and blocks
 };
 
 struct plm_seq_list {
@@ -68,7 +68,7 @@ struct plm_seq {
     uint32_t n_put; // leading blocks that were offered to the index
     uint32_t slot;
     uint64_t order; // C: ascending by arrival; unique
-    struct plm_seq *followers;
+    struct plm_seq *forks;
     uint32_t n_prompt; // C
     uint8_t state;     // enum plm_seq_state
     bool use_cache;    // C: may take from and feed the prefix index
@@ -80,10 +80,10 @@ struct plm_seq {
     uint32_t preemptions;
     struct plm_prefix_root root; // C
     // C: its prompt is the same and is computed first; NULL: none. They are one request. It
-    // outlives its followers.
-    struct plm_seq *leader;
+    // outlives its forks.
+    struct plm_seq *parent;
     void *owner;     // C
-    uint64_t tenant; // C: whose request it is; a leader's counts
+    uint64_t tenant; // C: whose request it is; a parent's counts
     struct plm_seq *prev, *next;
     uint32_t yields;      // times that it gave its place to another request
     uint32_t stays_until; // tokens below which it does not
@@ -114,7 +114,7 @@ struct plm_batch {
 // Who may get a slot. Sequences that run go on in any case.
 enum plm_sched_entry {
     PLM_ENTRY_ALL,
-    PLM_ENTRY_BEGUN, // those of requests that began: preempted ones, and followers
+    PLM_ENTRY_BEGUN, // those of requests that began: preempted ones, and forks
     PLM_ENTRY_NONE,
 };
 
@@ -122,7 +122,7 @@ struct plm_sched_stats {
     uint32_t running;
     uint32_t queued;
     uint32_t paused;
-    uint32_t followers; // of requests that began
+    uint32_t forks; // of requests that began
     uint64_t preemptions;
     uint64_t yields;
 };
@@ -134,10 +134,10 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
                      struct plm_kv_pool *pool, struct plm_prefix *prefix, struct plm_sched **ret);
 void plm_sched_destroy(struct plm_sched *sched); // no sequence may be left; NULL is allowed
 
-// Queues a sequence (IDLE, n_computed 0). A follower must be added after its leader.
+// Queues a sequence (IDLE, n_computed 0). A fork must be added after its parent.
 void plm_sched_add(struct plm_sched *sched, struct plm_seq *seq);
-// Takes a sequence out, whatever its state; its blocks are free or cached at once. Followers of a
-// leader that leaves go on alone. Its rows in steps that were formed and not committed are
+// Takes a sequence out, whatever its state; its blocks are free or cached at once. Forks of a
+// parent that leaves go on alone. Its rows in steps that were formed and not committed are
 // nobody's.
 void plm_sched_remove(struct plm_sched *sched, struct plm_seq *seq);
 

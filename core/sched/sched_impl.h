@@ -43,7 +43,7 @@ struct plm_sched {
     struct plm_prefix *prefix;
     struct plm_seq_list queue; // never ran, by arrival
     uint32_t paused;
-    uint32_t followers; // whose leader began
+    uint32_t forks; // whose parent began
     uint64_t preemptions, yields;
     struct plm_tenant tenants[PLM_TENANTS];
     uint64_t tenants_waiting; // a bit for each that has requests in its lists

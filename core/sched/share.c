@@ -85,8 +85,8 @@ static void list(struct plm_sched *s, struct plm_share *share)
 void plm_share_join(struct plm_sched *s, struct plm_seq *seq)
 {
     (void)s;
-    seq->share = seq->leader != NULL ? seq->leader->share : &seq->own_share;
-    if (seq->leader == NULL)
+    seq->share = seq->parent != NULL ? seq->parent->share : &seq->own_share;
+    if (seq->parent == NULL)
         seq->own_share = (struct plm_share){.tenant = (uint32_t)(seq->tenant % PLM_TENANTS)};
 }
 
@@ -112,7 +112,7 @@ void plm_share_wait(struct plm_sched *s, struct plm_seq *seq)
     if (seq->state == PLM_SEQ_QUEUED) {
         share->queued = seq;
     } else {
-        // Preempted ones come youngest first, released followers oldest first.
+        // Preempted ones come youngest first, released forks oldest first.
         struct plm_seq *at = NULL;
         if (share->waiting.tail != NULL && share->waiting.tail->order > seq->order)
             for (at = share->waiting.head; at->order < seq->order;)

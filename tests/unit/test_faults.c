@@ -318,7 +318,7 @@ static void finish(plim_engine *engine, struct answer *answers, uint32_t n)
     struct plm_kv_pool_stats pool;
     plm_sched_read(engine->sched, &sched);
     plm_kv_pool_read(engine->core->pool, &pool);
-    ck_assert_uint_eq(sched.running + sched.paused + sched.queued + sched.followers, 0);
+    ck_assert_uint_eq(sched.running + sched.paused + sched.queued + sched.forks, 0);
     ck_assert_uint_eq(pool.used, 0);
     ck_assert_uint_eq(engine->bisect.n, 0);
     ck_assert_uint_eq(metrics(engine).allocations_in_step, 0);

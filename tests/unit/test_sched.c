@@ -169,7 +169,7 @@ static void world_destroy(struct world *w)
 static void add_request(struct world *w, uint32_t request, uint32_t n_prompt, uint32_t max_output,
                         uint32_t n, uint32_t family, bool cache)
 {
-    struct plm_seq *leader = NULL;
+    struct plm_seq *parent = NULL;
     for (uint32_t c = 0; c < n; c++) {
         struct sim_seq *s = &w->seqs[w->n_seqs++];
         s->request = request;
@@ -187,10 +187,10 @@ static void add_request(struct world *w, uint32_t request, uint32_t n_prompt, ui
         }
         s->seq.use_cache = cache;
         s->seq.tenant = family;
-        s->seq.leader = leader;
+        s->seq.parent = parent;
         plm_sched_add(w->sched, &s->seq);
         if (c == 0)
-            leader = &s->seq;
+            parent = &s->seq;
     }
 }
 
@@ -368,10 +368,10 @@ static void check_hysteresis(const struct world *w)
         ck_assert_uint_le(w->seqs[i].seq.preemptions, doublings);
     plm_sched_read(w->sched, &stats);
     // Places are given up for requests that come, once for each.
-    uint32_t leaders = 0;
+    uint32_t parents = 0;
     for (uint32_t i = 0; i < w->n_seqs; i++)
-        leaders += w->seqs[i].seq.leader == NULL;
-    ck_assert_uint_le(stats.yields, leaders);
+        parents += w->seqs[i].seq.parent == NULL;
+    ck_assert_uint_le(stats.yields, parents);
     if (stats.preemptions > w->n_seqs + w->tokens / PLM_KV_BLOCK_TOKENS)
         ck_abort_msg("seed %llu: %llu preemptions for %llu tokens", (unsigned long long)w->seed,
                      (unsigned long long)stats.preemptions, (unsigned long long)w->tokens);
@@ -484,7 +484,7 @@ START_TEST(random_worlds)
     plm_kv_pool_read(w.pool, &pool);
     plm_sched_read(w.sched, &stats);
     ck_assert_uint_eq(pool.used, 0);
-    ck_assert_uint_eq(stats.running + stats.queued + stats.paused + stats.followers, 0);
+    ck_assert_uint_eq(stats.running + stats.queued + stats.paused + stats.forks, 0);
     ck_assert_uint_le(admitted_calls, w.n_seqs);
     for (uint32_t i = 0; i < w.n_seqs; i++)
         ck_assert_uint_eq(w.seqs[i].ends, 1);
@@ -724,7 +724,7 @@ START_TEST(choices_share_the_prompt)
         .max_sequences = 8, .batch_max_tokens = 256, .prefill_chunk = 256, .max_context = 256};
     world_create(&w, 5, &opts, 128, false);
     add_request(&w, 0, 161, 4, 8, 0, false);
-    ck_assert(step(&w)); // the leader's prompt
+    ck_assert(step(&w)); // the parent's prompt
     ck_assert_uint_eq(w.rows, 161);
     ck_assert(step(&w)); // its next token, and the last token of the prompt for seven others
     ck_assert_uint_eq(w.rows, 161 + 1 + 7);
