@@ -32,7 +32,7 @@ static void forget_candidate(struct plim_request *request)
     request->candidate = false;
     for (uint32_t i = 0; i < request->n; i++) {
         request->choices[i].goal = 0;
-        request->choices[i].seq.picked = false;
+        request->choices[i].seq.selected = false;
     }
 }
 
@@ -112,7 +112,7 @@ static void next_probe(struct plm_bisect *b)
     for (uint32_t i = 0; i < b->n; i++) {
         struct plim_request *request = b->candidates[i];
         for (uint32_t c = 0; c < request->n; c++)
-            request->choices[c].seq.picked = i < b->n_probe;
+            request->choices[c].seq.selected = i < b->n_probe;
     }
     if (b->n_probe == 1 && borrows(b->candidates[0]))
         borrow_nothing(b, b->candidates[0]);
@@ -161,7 +161,7 @@ static void step_aside(struct plim_request *request)
         struct plm_choice *choice = &request->choices[i];
         if (choice->seq.n_computed >= choice->goal) {
             choice->goal = 0;
-            choice->seq.picked = false;
+            choice->seq.selected = false;
         }
     }
 }
@@ -185,7 +185,7 @@ bool plm_bisect_make_room(struct plm_bisect *b)
     if (b->n == 0)
         return false;
     for (uint32_t i = 0; (seq = plm_sched_running_at(b->sched, i)) != NULL; i++) {
-        if (!seq->picked && (victim == NULL || seq->order > victim->order))
+        if (!seq->selected && (victim == NULL || seq->order > victim->order))
             victim = seq;
     }
     if (victim != NULL)

@@ -282,7 +282,7 @@ static struct plm_seq *next_waiting(const struct plm_sched *s)
 {
     if (s->entry == PLM_ENTRY_NONE)
         return NULL;
-    return s->restricted ? plm_share_next_picked(s)
+    return s->restricted ? plm_share_next_selected(s)
                          : plm_share_next(s, s->entry == PLM_ENTRY_BEGUN);
 }
 
@@ -350,7 +350,7 @@ static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_sha
     for (uint32_t i = 0; i < s->running; i++) {
         struct plm_running *r = &s->slots[i];
         r->n_batch = 0;
-        if (s->restricted && !r->seq->picked)
+        if (s->restricted && !r->seq->selected)
             continue;
         if (r->n_tokens - r->n_computed == 1) {
             if (shape->rows < budget)

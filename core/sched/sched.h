@@ -73,7 +73,7 @@ struct plm_seq {
     uint8_t state;     // enum plm_seq_state
     bool use_cache;    // C: may take from and feed the prefix index
     bool began;        // ran at least once
-    bool picked;       // C: whether it has rows while the scheduler is restricted
+    bool selected;     // C: whether it has rows while the scheduler is restricted
     bool borrows;      // holds blocks that it did not compute itself
     uint32_t grows_at; // 1 + index in the list of those that need a block; 0: not in it
     uint32_t n_cached; // tokens that the first admission found computed
@@ -191,7 +191,7 @@ void plm_sched_preempt(struct plm_sched *sched, struct plm_seq *seq);
 void plm_sched_moved(struct plm_sched *sched, const struct plm_kv_move *moves, uint32_t n);
 void plm_sched_read(const struct plm_sched *sched, struct plm_sched_stats *ret);
 
-// While restricted, only picked sequences have rows, and only those of them come back that ran
+// While restricted, only selected sequences have rows, and only those of them come back that ran
 // before; the others keep what they have and wait.
 void plm_sched_restrict(struct plm_sched *sched, bool on);
 // The device is gone: all running sequences give their blocks back and queue for recompute. No

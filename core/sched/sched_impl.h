@@ -98,8 +98,8 @@ void plm_share_wait(struct plm_sched *s, struct plm_seq *seq);
 void plm_share_unwait(struct plm_sched *s, struct plm_seq *seq);
 // Who runs next, of all or of those that began; or NULL.
 struct plm_seq *plm_share_next(const struct plm_sched *s, bool begun);
-// The oldest PAUSED one that is picked, or NULL.
-struct plm_seq *plm_share_next_picked(const struct plm_sched *s);
+// The oldest PAUSED one that is selected, or NULL.
+struct plm_seq *plm_share_next_selected(const struct plm_sched *s);
 // The running sequence that gives its place to this one, which never ran; or NULL. Never the
 // oldest.
 struct plm_seq *plm_share_victim(const struct plm_sched *s, const struct plm_seq *seq);

@@ -170,7 +170,7 @@ struct plm_seq *plm_share_next(const struct plm_sched *s, bool begun)
     return best;
 }
 
-struct plm_seq *plm_share_next_picked(const struct plm_sched *s)
+struct plm_seq *plm_share_next_selected(const struct plm_sched *s)
 {
     struct plm_seq *best = NULL;
     for (uint32_t i = 0; i < PLM_TENANTS * PLM_SHARE_RANKS; i++) {
@@ -178,7 +178,7 @@ struct plm_seq *plm_share_next_picked(const struct plm_sched *s)
         const struct plm_share *at = tenant->ranks[i % PLM_SHARE_RANKS].head;
         for (; at != NULL; at = at->next) {
             struct plm_seq *seq = at->waiting.head;
-            while (seq != NULL && !seq->picked)
+            while (seq != NULL && !seq->selected)
                 seq = seq->next;
             if (seq != NULL && (best == NULL || seq->order < best->order))
                 best = seq;

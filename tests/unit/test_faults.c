@@ -989,7 +989,7 @@ START_TEST(a_stall_is_broken)
     plim_engine *engine = create(&o);
     begin(engine, got, N, NOBODY);
     until_tokens(engine, got, N, 2);
-    plm_sched_restrict(engine->sched, true); // and nobody is picked
+    plm_sched_restrict(engine->sched, true); // and nobody is selected
     step(engine, 2);
     ck_assert_int_gt(metrics(engine).last_step_time_ns, 0);
     plm_sim_clock_advance(&sim_clock, 5 * SECOND);

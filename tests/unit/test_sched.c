@@ -406,14 +406,14 @@ static void abandon_step(struct world *w)
 static void restrict_steps(struct world *w)
 {
     for (uint32_t i = 0; i < w->n_seqs; i++)
-        w->seqs[i].seq.picked = w->seqs[i].seq.began && draw(w, 2) == 0;
+        w->seqs[i].seq.selected = w->seqs[i].seq.began && draw(w, 2) == 0;
     plm_sched_restrict(w->sched, true);
     for (uint32_t n = draw(w, 4); n > 0; n--) {
         struct plm_batch b;
         const struct plm_seq *seq;
         plm_sched_form(w->sched, 0, NULL, &b);
         for (uint32_t i = 0; (seq = plm_sched_running_at(w->sched, i)) != NULL; i++)
-            ck_assert(seq->picked || plm_sched_rows(w->sched, seq) == 0);
+            ck_assert(seq->selected || plm_sched_rows(w->sched, seq) == 0);
         if (b.shape.rows > 0)
             run(w, &b);
         check_blocks(w);
