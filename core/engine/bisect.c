@@ -85,17 +85,17 @@ static void collect(struct plm_bisect *b)
 // ---- probes ----
 
 // Whether what is wrong with a request may come from another one, with blocks of the prefix cache.
-static bool borrows(const struct plim_request *request)
+static bool shares_cache(const struct plim_request *request)
 {
     for (uint32_t i = 0; i < request->n; i++) {
-        if (request->choices[i].seq.use_cache && request->choices[i].seq.borrows)
+        if (request->choices[i].seq.use_cache && request->choices[i].seq.shares_cache)
             return true;
     }
     return false;
 }
 
 // All of it is computed anew then, with no block of others; those are not trusted any more.
-static void borrow_nothing(struct plm_bisect *b, struct plim_request *request)
+static void share_nothing(struct plm_bisect *b, struct plim_request *request)
 {
     for (uint32_t i = 0; i < request->n; i++) {
         struct plm_seq *seq = &request->choices[i].seq;
@@ -114,8 +114,8 @@ static void next_probe(struct plm_bisect *b)
         for (uint32_t c = 0; c < request->n; c++)
             request->choices[c].seq.selected = i < b->n_probe;
     }
-    if (b->n_probe == 1 && borrows(b->candidates[0]))
-        borrow_nothing(b, b->candidates[0]);
+    if (b->n_probe == 1 && shares_cache(b->candidates[0]))
+        share_nothing(b, b->candidates[0]);
     plm_sched_restrict(b->sched, true);
     b->counts->replays++;
 }
@@ -209,7 +209,7 @@ void plm_bisect_failed(struct plm_bisect *b, int status, struct plim_request *cu
     plm_sched_abandon(b->sched);
     if (culprit != NULL)
         keep_only(b, culprit);
-    if (b->n > 1 || (status == PLM_ERR_NUMERIC && borrows(b->candidates[0]))) {
+    if (b->n > 1 || (status == PLM_ERR_NUMERIC && shares_cache(b->candidates[0]))) {
         next_probe(b);
         return;
     }

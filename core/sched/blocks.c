@@ -148,7 +148,7 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
     seq->n_blocks = need;
     seq->n_computed = computed * PLM_KV_BLOCK_TOKENS;
     seq->n_put = computed;
-    seq->borrows = computed > 0;
+    seq->shares_cache = computed > 0;
     if (!seq->began)
         seq->n_cached = seq->n_computed;
     if (s->running == 0)
@@ -286,7 +286,7 @@ void plm_sched_put(struct plm_sched *s, struct plm_seq *seq)
                                         seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS, ids[b]);
         if (block != ids[b]) {
             set_block(s, seq, b, block);
-            seq->borrows = true;
+            seq->shares_cache = true;
         }
     }
 }

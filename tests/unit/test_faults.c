@@ -775,7 +775,7 @@ START_TEST(nan_in_one_row_is_known_at_once)
     begin(engine, got, N, NOBODY);
     until_tokens(engine, got, N, 2);
     plim_request_free(got[0].request);
-    got[0] = (struct answer){.request = ask(engine, 1, true)}; // borrows nothing
+    got[0] = (struct answer){.request = ask(engine, 1, true)}; // shares nothing
     arm(OWN_ROW);
     finish(engine, got, N);
     ck_assert_int_eq(got[0].status, PLIM_ERR_NUMERIC);
@@ -829,7 +829,7 @@ START_TEST(candidates_can_leave)
 }
 END_TEST
 
-// Blocks of the prefix cache with numbers that are none: who borrows them is computed without them,
+// Blocks of the prefix cache with numbers that are none: who shares them is computed without them,
 // and nobody after.
 START_TEST(bad_blocks_of_the_prefix_cache_are_forgotten)
 {
