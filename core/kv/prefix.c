@@ -289,7 +289,7 @@ void plm_prefix_forget(struct plm_prefix *prefix, uint32_t block)
     plm_kv_pool_mark(prefix->pool, block, false);
 }
 
-void plm_prefix_put_far(const struct plm_prefix *prefix, uint32_t parent, uint32_t block)
+void plm_prefix_prefetch_far(const struct plm_prefix *prefix, uint32_t parent, uint32_t block)
 {
     const char *entry = (const char *)&prefix->entries[block];
     for (size_t at = 0; at < sizeof(struct entry); at += 64)
@@ -298,8 +298,8 @@ void plm_prefix_put_far(const struct plm_prefix *prefix, uint32_t parent, uint32
         __builtin_prefetch(&prefix->entries[parent]);
 }
 
-void plm_prefix_put_near(const struct plm_prefix *prefix, struct plm_prefix_root root,
-                         uint32_t parent, const int32_t tokens[TOKENS])
+void plm_prefix_prefetch_near(const struct plm_prefix *prefix, struct plm_prefix_root root,
+                              uint32_t parent, const int32_t tokens[TOKENS])
 {
     struct key key = {root.lo, root.hi};
     if (parent != NONE)

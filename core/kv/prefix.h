@@ -62,9 +62,9 @@ uint32_t plm_prefix_put(struct plm_prefix *prefix, struct plm_prefix_root root, 
 void plm_prefix_forget(struct plm_prefix *prefix, uint32_t block);
 // Ask memory for what plm_prefix_put() will read, in two strides: far ahead of it what its ids lead
 // to, and nearer what its tokens lead to.
-void plm_prefix_put_far(const struct plm_prefix *prefix, uint32_t parent, uint32_t block);
-void plm_prefix_put_near(const struct plm_prefix *prefix, struct plm_prefix_root root,
-                         uint32_t parent, const int32_t tokens[PLM_KV_BLOCK_TOKENS]);
+void plm_prefix_prefetch_far(const struct plm_prefix *prefix, uint32_t parent, uint32_t block);
+void plm_prefix_prefetch_near(const struct plm_prefix *prefix, struct plm_prefix_root root,
+                              uint32_t parent, const int32_t tokens[PLM_KV_BLOCK_TOKENS]);
 
 struct plm_prefix_stats {
     uint32_t known;      // blocks in the index

@@ -166,21 +166,21 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
     return true;
 }
 
-static void unlist_grow(struct plm_sched *s, struct plm_seq *seq)
+static void unlist_need(struct plm_sched *s, struct plm_seq *seq)
 {
-    if (seq->grows_at == 0)
+    if (seq->needs_at == 0)
         return;
-    struct plm_seq *last = s->grows[--s->n_grows];
-    s->grows[seq->grows_at - 1] = last;
-    last->grows_at = seq->grows_at;
-    seq->grows_at = 0;
+    struct plm_seq *last = s->needs_block[--s->n_needs_block];
+    s->needs_block[seq->needs_at - 1] = last;
+    last->needs_at = seq->needs_at;
+    seq->needs_at = 0;
 }
 
 void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq)
 {
     uint32_t slot = seq->slot, last = s->running - 1;
     plm_kv_pool_release(s->pool, plm_sched_ids(s, slot), seq->n_blocks);
-    unlist_grow(s, seq);
+    unlist_need(s, seq);
     if (slot != last) {
         struct plm_seq *moved = s->slots[last].seq;
         memcpy(plm_sched_ids(s, slot), plm_sched_ids(s, last), moved->n_blocks * sizeof(uint32_t));
@@ -198,20 +198,20 @@ void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq)
 
 // ---- growing ----
 
-void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq)
+void plm_sched_need_block(struct plm_sched *s, struct plm_seq *seq)
 {
-    s->grows[s->n_grows++] = seq;
-    seq->grows_at = s->n_grows;
+    s->needs_block[s->n_needs_block++] = seq;
+    seq->needs_at = s->n_needs_block;
 }
 
 // The list is walked from its end: what lies some places before it is wanted soon.
-static inline void grow_ahead(const struct plm_sched *s)
+static inline void prefetch_needs(const struct plm_sched *s)
 {
-    if (s->n_grows > 8)
-        __builtin_prefetch(s->grows[s->n_grows - 9], 1);
-    if (s->n_grows <= 4)
+    if (s->n_needs_block > 8)
+        __builtin_prefetch(s->needs_block[s->n_needs_block - 9], 1);
+    if (s->n_needs_block <= 4)
         return;
-    const struct plm_seq *seq = s->grows[s->n_grows - 5];
+    const struct plm_seq *seq = s->needs_block[s->n_needs_block - 5];
     __builtin_prefetch(plm_sched_ids(s, seq->slot) + seq->n_blocks, 1);
     __builtin_prefetch(plm_sched_table(s, seq->slot) + seq->n_blocks, 1);
     __builtin_prefetch(&s->slots[seq->slot], 1);
@@ -238,9 +238,9 @@ bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq)
 
 void plm_sched_grow(struct plm_sched *s)
 {
-    while (s->n_grows > 0) {
-        struct plm_seq *seq = s->grows[s->n_grows - 1];
-        grow_ahead(s);
+    while (s->n_needs_block > 0) {
+        struct plm_seq *seq = s->needs_block[s->n_needs_block - 1];
+        prefetch_needs(s);
         uint32_t block = plm_kv_pool_alloc(s->pool);
         if (block == PLM_KV_NO_BLOCK) {
             struct plm_seq *victim = plm_sched_youngest(s);
@@ -251,7 +251,7 @@ void plm_sched_grow(struct plm_sched *s)
             plm_sched_preempt(s, victim); // maybe seq itself, which leaves the list by it
             continue;
         }
-        unlist_grow(s, seq);
+        unlist_need(s, seq);
         add_block(s, seq, block);
     }
 }
@@ -261,19 +261,19 @@ static uint32_t parent_of(const uint32_t *ids, uint32_t index)
     return index == 0 ? PLM_KV_NO_BLOCK : ids[index - 1];
 }
 
-void plm_sched_put_far(const struct plm_sched *s, const struct plm_seq *seq)
+void plm_sched_prefetch_far(const struct plm_sched *s, const struct plm_seq *seq)
 {
     const uint32_t b = seq->n_put, *ids = plm_sched_ids(s, seq->slot);
     __builtin_prefetch(seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS);
-    plm_prefix_put_far(s->prefix, parent_of(ids, b), ids[b]);
+    plm_prefix_prefetch_far(s->prefix, parent_of(ids, b), ids[b]);
 }
 
-void plm_sched_put_near(const struct plm_sched *s, const struct plm_seq *seq)
+void plm_sched_prefetch_near(const struct plm_sched *s, const struct plm_seq *seq)
 {
     const uint32_t b = seq->n_put;
     if (b < s->slots[seq->slot].n_computed / PLM_KV_BLOCK_TOKENS)
-        plm_prefix_put_near(s->prefix, seq->root, parent_of(plm_sched_ids(s, seq->slot), b),
-                            seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS);
+        plm_prefix_prefetch_near(s->prefix, seq->root, parent_of(plm_sched_ids(s, seq->slot), b),
+                                 seq->tokens + (size_t)b * PLM_KV_BLOCK_TOKENS);
 }
 
 void plm_sched_put(struct plm_sched *s, struct plm_seq *seq)

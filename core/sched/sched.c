@@ -22,7 +22,7 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
     s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
     s->slots = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->slots));
     s->due = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->due));
-    s->grows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->grows));
+    s->needs_block = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->needs_block));
     s->ids = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->ids));
     s->tables = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables));
     s->tokens = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->tokens));
@@ -32,7 +32,7 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
     s->logits_rows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_rows));
     s->logits_seqs = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_seqs));
     s->prefills = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->prefills));
-    if (s->slots == NULL || s->due == NULL || s->grows == NULL || s->ids == NULL ||
+    if (s->slots == NULL || s->due == NULL || s->needs_block == NULL || s->ids == NULL ||
         s->tables == NULL || s->tokens == NULL || s->pos == NULL || s->seq == NULL ||
         s->addrs == NULL || s->logits_rows == NULL || s->logits_seqs == NULL ||
         s->prefills == NULL) {
@@ -49,7 +49,7 @@ void plm_sched_destroy(struct plm_sched *s)
         return;
     plm_free(s->host, s->slots);
     plm_free(s->host, s->due);
-    plm_free(s->host, s->grows);
+    plm_free(s->host, s->needs_block);
     plm_free(s->host, s->ids);
     plm_free(s->host, s->tables);
     plm_free(s->host, s->tokens);
@@ -493,9 +493,9 @@ static void look_ahead(const struct plm_sched *s, uint32_t i, uint32_t n)
     if (s->prefix == NULL)
         return;
     if (i + AHEAD_NEAR < n && due_at(s, i + AHEAD_NEAR)->use_cache)
-        plm_sched_put_far(s, due_at(s, i + AHEAD_NEAR));
+        plm_sched_prefetch_far(s, due_at(s, i + AHEAD_NEAR));
     if (i + AHEAD_NEXT < n && due_at(s, i + AHEAD_NEXT)->use_cache)
-        plm_sched_put_near(s, due_at(s, i + AHEAD_NEXT));
+        plm_sched_prefetch_near(s, due_at(s, i + AHEAD_NEXT));
 }
 
 // A chunk was computed, a block is full, or a prompt is complete.
@@ -555,7 +555,7 @@ void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
     r->n_tokens = seq->n_tokens;
     r->token = token;
     if (r->n_tokens > r->room)
-        plm_sched_want_block(s, seq);
+        plm_sched_need_block(s, seq);
     else if (r->n_computed % PLM_KV_BLOCK_TOKENS == 0) // a block that came ahead
         r->block = plm_sched_table(s, seq->slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
 }

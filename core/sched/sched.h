@@ -75,7 +75,7 @@ struct plm_seq {
     bool began;        // ran at least once
     bool selected;     // C: whether it has rows while the scheduler is restricted
     bool shares_cache; // holds blocks that it did not compute itself
-    uint32_t grows_at; // 1 + index in the list of those that need a block; 0: not in it
+    uint32_t needs_at; // 1 + index in the list of those that need a block; 0: not in it
     uint32_t n_cached; // tokens that the first admission found computed
     uint32_t preemptions;
     struct plm_prefix_root root; // C

@@ -56,14 +56,14 @@ struct plm_sched {
 
     // Slots 0 .. running-1 are dense: a leaver's place goes to the last one.
     uint32_t running;
-    struct plm_running *slots; // [max_sequences]
-    uint32_t *due;             // [max_sequences] slots that a commit has more to do for
-    uint32_t max_blocks;       // of one sequence
-    uint32_t *ids;             // [max_sequences, max_blocks]
-    uint64_t *tables;          // [running, stride], room for max_blocks
-    uint32_t stride;           // a power of two times 16, or max_blocks
-    struct plm_seq **grows;    // [max_sequences] running ones that need a block
-    uint32_t n_grows;
+    struct plm_running *slots;    // [max_sequences]
+    uint32_t *due;                // [max_sequences] slots that a commit has more to do for
+    uint32_t max_blocks;          // of one sequence
+    uint32_t *ids;                // [max_sequences, max_blocks]
+    uint64_t *tables;             // [running, stride], room for max_blocks
+    uint32_t stride;              // a power of two times 16, or max_blocks
+    struct plm_seq **needs_block; // [max_sequences] running ones that need a block
+    uint32_t n_needs_block;
 
     // The step.
     int32_t *tokens, *pos, *seq; // [batch_max_tokens]
@@ -114,16 +114,17 @@ bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
 bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq);
 // Gives slot and blocks back.
 void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq);
-// One more block for each of grows, preempting where none is left.
+// One more block for each that needs one, preempting where none is left.
 void plm_sched_grow(struct plm_sched *s);
-void plm_sched_want_block(struct plm_sched *s, struct plm_seq *seq);
+void plm_sched_need_block(struct plm_sched *s, struct plm_seq *seq);
 // A block for the row after the next one, if it needs one. False: none is free or cached.
 bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq);
 // Sets what a slot knows of its sequence's next row, and when commit looks at it next.
 void plm_sched_refresh(struct plm_sched *s, uint32_t slot);
-// Ask memory for what plm_sched_put() will read (plm_prefix_put_far, _near). There is an index.
-void plm_sched_put_far(const struct plm_sched *s, const struct plm_seq *seq);
-void plm_sched_put_near(const struct plm_sched *s, const struct plm_seq *seq);
+// Ask memory for what plm_sched_put() will read (plm_prefix_prefetch_far, _near). There is an
+// index.
+void plm_sched_prefetch_far(const struct plm_sched *s, const struct plm_seq *seq);
+void plm_sched_prefetch_near(const struct plm_sched *s, const struct plm_seq *seq);
 // Offers blocks that are full and computed to the index.
 void plm_sched_put(struct plm_sched *s, struct plm_seq *seq);
 
