@@ -262,17 +262,30 @@ static int reconcile(struct plm_core *core, struct plm_error *err)
     return PLM_OK;
 }
 
+// Nodes of prefixes whose blocks left the window of the main group: those of all sequences.
+static uint32_t extra_nodes(const struct plm_core *core)
+{
+    if (plm_model_facts(core->model)->groups[0].window == 0)
+        return 0;
+    const int64_t nodes = core->chosen.max_sequences * plm_caps_blocks_per_request(&core->chosen);
+    return (uint32_t)plm_min_i64(nodes, PLM_POOL_BLOCKS_MAX);
+}
+
 static int make_serving(struct plm_core *core, struct plm_error *err)
 {
     const struct plm_model_facts *facts = plm_model_facts(core->model);
-    uint64_t block_bytes = plm_kv_block_bytes(&facts->groups[0]);
     int r = plm_sampler_create(core->host, facts->n_vocab, &core->sampler);
-    if (r == PLM_OK)
-        r = plm_kv_pool_create(core->host, core->rank.device, core->rank.ledger, block_bytes,
-                               &core->pool);
+    for (uint32_t g = 0; g < facts->n_groups && r == PLM_OK; g++) {
+        r = plm_kv_pool_create(core->host, core->rank.device, core->rank.ledger,
+                               plm_kv_block_bytes(&facts->groups[g]), g == 0, &core->kv.pools[g]);
+        core->kv.windows[g] = facts->groups[g].window;
+        core->kv.n_groups += r == PLM_OK;
+    }
+    core->pool = core->kv.pools[0];
     // Always there, so that the plan does not hang on whether the cache is used.
     if (r == PLM_OK)
-        r = plm_prefix_create(core->host, core->pool, plm_core_seed(core), &core->prefix);
+        r = plm_prefix_create(core->host, &core->kv, plm_core_seed(core), extra_nodes(core),
+                              &core->prefix);
     return r == PLM_OK ? r : plm_fail(err, r, "no host memory for the KV cache's tables");
 }
 
@@ -404,7 +417,8 @@ void plm_core_destroy(struct plm_core *core)
         return;
     struct plm_host *host = core->host;
     plm_prefix_destroy(core->prefix);
-    plm_kv_pool_destroy(core->pool);
+    for (uint32_t g = 0; g < core->kv.n_groups; g++)
+        plm_kv_pool_destroy(core->kv.pools[g]);
     plm_arena_destroy(core->rank.ballast);
     plm_arena_destroy(core->rank.workspace);
     plm_arena_destroy(core->rank.weights);

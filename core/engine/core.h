@@ -15,8 +15,8 @@
 #include "core/engine/env.h"
 #include "core/engine/rank.h"
 #include "core/engine/watch.h"
-#include "core/kv/pool.h"
 #include "core/kv/prefix.h"
+#include "core/kv/set.h"
 #include "core/model/chat.h"
 #include "core/model/model.h"
 #include "core/model/tokenizer.h"
@@ -53,7 +53,8 @@ struct plm_core {
     int64_t forward_ns;     // of the last forward that ran
     int64_t ended_ns;       // when it ended
     struct plm_baseline baseline;
-    struct plm_kv_pool *pool;
+    struct plm_kv_set kv;
+    struct plm_kv_pool *pool; // the main one of them
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
     struct plm_tune *tune; // NULL: nothing was chosen

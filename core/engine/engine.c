@@ -187,7 +187,7 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
         ledger.by_class[PLM_MEM_WEIGHTS].live_bytes + ledger.by_class[PLM_MEM_STATE].live_bytes +
         ledger.by_class[PLM_MEM_ENCODER].live_bytes + ledger.by_class[PLM_MEM_OTHER].live_bytes;
     plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
-    if (plm_sched_create(core->host, &opts, core->pool, core->prefix, &engine->sched) != PLM_OK)
+    if (plm_sched_create(core->host, &opts, &core->kv, core->prefix, &engine->sched) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");
     if (plm_bisect_init(&engine->bisect, core->host, engine->sched, &engine->counts,
                         opts.max_sequences) != PLM_OK)

@@ -197,7 +197,7 @@ const struct plm_argmax_record *plm_core_best(struct plm_core *core, const struc
 // Host arrays of one, in one allocation.
 struct dummy {
     int32_t *tokens, *pos, *seq, *logits_rows;
-    uint64_t *slots, *tables;
+    uint64_t *slots[PLM_KV_GROUPS_MAX], *tables[PLM_KV_GROUPS_MAX];
     struct plm_sample_row *sampling;
     uint32_t stride;
 };
@@ -205,15 +205,19 @@ struct dummy {
 static void *dummy_alloc(struct plm_core *core, const struct plm_shape *s, struct dummy *ret)
 {
     uint64_t stride = plm_div_ceil(s->ctx, PLM_KV_BLOCK_TOKENS);
-    uint64_t words = s->rows + s->seqs * stride;
+    uint64_t words = (s->rows + s->seqs * stride) * core->kv.n_groups;
     char *at = plm_calloc(core->host, PLM_HOST_OTHER, 1,
                           words * 8 + sizeof(*ret->sampling) * s->logits_rows + 12ull * s->rows +
                               4ull * s->logits_rows);
     if (at == NULL)
         return NULL;
     ret->stride = (uint32_t)stride;
-    ret->slots = (uint64_t *)(void *)at;
-    ret->tables = ret->slots + s->rows;
+    uint64_t *addrs = (uint64_t *)(void *)at;
+    for (uint32_t g = 0; g < core->kv.n_groups; g++) {
+        ret->slots[g] = addrs;
+        ret->tables[g] = addrs += s->rows;
+        addrs += s->seqs * stride;
+    }
     ret->sampling = (struct plm_sample_row *)(void *)(at + words * 8);
     ret->tokens = (int32_t *)(void *)(ret->sampling + s->logits_rows);
     ret->pos = ret->tokens + s->rows;
@@ -228,10 +232,12 @@ static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step
 {
     const struct plm_shape *s = &step->shape;
     const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
-    struct plm_kv_pool_stats pool;
-    plm_kv_pool_read(core->pool, &pool);
-    for (uint64_t i = 0; i < (uint64_t)s->seqs * d->stride; i++)
-        d->tables[i] = plm_kv_pool_addr(core->pool, (uint32_t)(i % pool.total));
+    for (uint32_t g = 0; g < core->kv.n_groups; g++) {
+        const struct plm_kv_pool *pool = core->kv.pools[g];
+        const uint32_t total = plm_kv_pool_total(pool);
+        for (uint64_t i = 0; i < (uint64_t)s->seqs * d->stride; i++)
+            d->tables[g][i] = plm_kv_pool_addr(pool, (uint32_t)(i % total));
+    }
     uint32_t row = 0;
     for (uint32_t q = 0; q < s->seqs; q++) {
         uint32_t n = 1;
@@ -244,7 +250,9 @@ static void dummy_fill(struct plm_core *core, const struct plm_stress_step *step
             d->tokens[row] = (int32_t)(row % n_vocab);
             d->pos[row] = (int32_t)pos;
             d->seq[row] = (int32_t)q;
-            d->slots[row] = d->tables[(uint64_t)q * d->stride + pos / PLM_KV_BLOCK_TOKENS];
+            for (uint32_t g = 0; g < core->kv.n_groups; g++)
+                d->slots[g][row] =
+                    d->tables[g][(uint64_t)q * d->stride + pos / PLM_KV_BLOCK_TOKENS];
         }
     }
     for (uint32_t i = 0; i < s->logits_rows; i++) {
@@ -268,20 +276,22 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
     const bool chained = (flags & PLM_FORWARD_CHAINED) != 0;
     if (chained) // every row takes the token of the first record
         memset(d.tokens, 0, step->shape.rows * sizeof(*d.tokens));
-    const struct plm_forward forward = {.shape = step->shape,
-                                        .flags = flags,
-                                        .workspace = core->rank.workspace_addr,
-                                        .tokens = d.tokens,
-                                        .pos = d.pos,
-                                        .seq = d.seq,
-                                        .slots = d.slots,
-                                        .tables = d.tables,
-                                        .table_stride = d.stride,
-                                        .logits_rows = d.logits_rows,
-                                        .sampling = samples ? d.sampling : NULL,
-                                        .tuner = tuner,
-                                        .chained = chained ? core->rank.results.addr : 0,
-                                        .source_rows = d.tokens};
+    struct plm_forward forward = {.shape = step->shape,
+                                  .flags = flags,
+                                  .workspace = core->rank.workspace_addr,
+                                  .tokens = d.tokens,
+                                  .pos = d.pos,
+                                  .seq = d.seq,
+                                  .table_stride = d.stride,
+                                  .logits_rows = d.logits_rows,
+                                  .sampling = samples ? d.sampling : NULL,
+                                  .tuner = tuner,
+                                  .chained = chained ? core->rank.results.addr : 0,
+                                  .source_rows = d.tokens};
+    for (uint32_t g = 0; g < core->kv.n_groups; g++) {
+        forward.slots[g] = d.slots[g];
+        forward.tables[g] = d.tables[g];
+    }
     int r = plm_core_forward(core, &forward, &run, NULL);
     *ret = run.out;
     plm_free(core->host, memory);

@@ -3,6 +3,8 @@
 // asynchronous devices decodes run one step ahead of the host.
 #include "core/engine/step.h"
 
+#include <string.h>
+
 #include "core/base/checked.h"
 #include "core/base/fault_seed.h"
 #include "core/engine/admission.h"
@@ -201,10 +203,10 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
                                   .tokens = batch->tokens,
                                   .pos = batch->pos,
                                   .seq = batch->seq,
-                                  .slots = batch->slots,
-                                  .tables = batch->tables,
                                   .table_stride = batch->table_stride,
                                   .logits_rows = batch->logits_rows};
+    memcpy(forward.slots, batch->slots, sizeof(forward.slots));
+    memcpy(forward.tables, batch->tables, sizeof(forward.tables));
     for (uint32_t i = 0; before != NULL && i < batch->shape.rows; i++)
         engine->ahead.source_rows[i] =
             batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);

@@ -12,7 +12,7 @@ struct block {
     uint32_t refs;
     uint32_t next; // free: in its slab's list. cached: towards the most recently used
     uint32_t prev; // cached: towards the least recently used
-    bool known;    // to the prefix index
+    uint32_t node; // of the prefix index; PLM_KV_NO_NODE: not known to it
 };
 
 struct pool_slab {
@@ -28,6 +28,7 @@ struct plm_kv_pool {
     struct plm_device *device;
     struct plm_ledger *ledger;
     uint64_t block_bytes;
+    bool main;
     struct plm_kv_pool_hook hook;
     uint32_t slab_blocks;
     uint32_t max_blocks;
@@ -44,7 +45,7 @@ struct plm_kv_pool {
 };
 
 int plm_kv_pool_create(struct plm_host *host, struct plm_device *device, struct plm_ledger *ledger,
-                       uint64_t block_bytes, struct plm_kv_pool **ret)
+                       uint64_t block_bytes, bool main, struct plm_kv_pool **ret)
 {
     struct plm_kv_pool *pool = plm_calloc(host, PLM_HOST_KV, 1, sizeof(*pool));
     if (pool == NULL)
@@ -53,6 +54,7 @@ int plm_kv_pool_create(struct plm_host *host, struct plm_device *device, struct 
     pool->device = device;
     pool->ledger = ledger;
     pool->block_bytes = block_bytes;
+    pool->main = main;
     pool->lru_first = pool->lru_last = NONE;
     *ret = pool;
     return PLM_OK;
@@ -99,7 +101,7 @@ static void free_push(struct plm_kv_pool *pool, uint32_t id)
     uint32_t index = id / pool->slab_blocks;
     struct pool_slab *slab = &pool->slabs[index];
     pool->blocks[id].refs = 0;
-    pool->blocks[id].known = false;
+    pool->blocks[id].node = PLM_KV_NO_NODE;
     pool->blocks[id].next = slab->free_head;
     slab->free_head = id;
     slab->free++;
@@ -163,28 +165,29 @@ static void look_ahead(const struct plm_kv_pool *pool)
 {
     if (pool->hook.ahead == NULL || pool->lru_first == NONE)
         return;
-    const uint32_t second = pool->blocks[pool->lru_first].next;
-    if (second == NONE)
-        return;
-    __builtin_prefetch(&pool->blocks[second], 1);
-    pool->hook.ahead(pool->hook.ctx, pool->lru_first, second);
+    // This line was asked for when the block was the second.
+    const struct block *first = &pool->blocks[pool->lru_first];
+    if (first->next != NONE)
+        __builtin_prefetch(&pool->blocks[first->next], 1);
+    pool->hook.ahead(pool->hook.ctx, first->node);
 }
 
 // A cached block leaves the index and the list; it is nobody's then.
 static void evict(struct plm_kv_pool *pool, uint32_t id)
 {
-    if (pool->hook.evicted != NULL)
-        pool->hook.evicted(pool->hook.ctx, id);
+    const uint32_t node = pool->blocks[id].node;
     lru_remove(pool, id);
+    pool->blocks[id].node = PLM_KV_NO_NODE;
+    if (pool->hook.evicted != NULL)
+        pool->hook.evicted(pool->hook.ctx, node);
     look_ahead(pool);
-    pool->blocks[id].known = false;
 }
 
 // One block is all that is ever asked for at once. Most changes leave the answer as it is.
 static void show_free(struct plm_kv_pool *pool)
 {
     const bool any = pool->free > 0;
-    if (any == pool->shows_free)
+    if (any == pool->shows_free || !pool->main)
         return;
     pool->shows_free = any;
     plm_ledger_largest_free(pool->ledger, PLM_MEM_KV, any ? (int64_t)pool->block_bytes : 0);
@@ -232,7 +235,7 @@ void plm_kv_pool_unref(struct plm_kv_pool *pool, uint32_t id)
 {
     if (--pool->blocks[id].refs > 0)
         return;
-    if (pool->blocks[id].known) {
+    if (pool->blocks[id].node != PLM_KV_NO_NODE) {
         lru_append(pool, id);
     } else {
         free_push(pool, id);
@@ -259,9 +262,26 @@ uint64_t plm_kv_pool_addr(const struct plm_kv_pool *pool, uint32_t id)
            (id % pool->slab_blocks) * pool->block_bytes;
 }
 
-void plm_kv_pool_mark(struct plm_kv_pool *pool, uint32_t id, bool known)
+uint32_t plm_kv_pool_total(const struct plm_kv_pool *pool)
 {
-    pool->blocks[id].known = known;
+    return pool->total;
+}
+
+void plm_kv_pool_mark(struct plm_kv_pool *pool, uint32_t id, uint32_t node)
+{
+    pool->blocks[id].node = node;
+}
+
+uint32_t plm_kv_pool_node(const struct plm_kv_pool *pool, uint32_t id)
+{
+    return pool->blocks[id].node;
+}
+
+void plm_kv_pool_drop_block(struct plm_kv_pool *pool, uint32_t id)
+{
+    lru_remove(pool, id);
+    free_push(pool, id);
+    live(pool, -1);
 }
 
 uint32_t plm_kv_pool_drop_cached(struct plm_kv_pool *pool, uint32_t n)
@@ -313,7 +333,7 @@ static void slab_drop(struct plm_kv_pool *pool)
     struct pool_slab *slab = &pool->slabs[index];
     for (uint32_t i = 0; i < slab->blocks && slab->cached > 0; i++) {
         uint32_t id = index * pool->slab_blocks + i;
-        if (!pool->blocks[id].known || pool->blocks[id].refs > 0)
+        if (pool->blocks[id].node == PLM_KV_NO_NODE || pool->blocks[id].refs > 0)
             continue;
         evict(pool, id);
         free_push(pool, id);
@@ -340,7 +360,7 @@ uint32_t plm_kv_pool_plan_moves(struct plm_kv_pool *pool, struct plm_kv_move *re
     const uint32_t top = pool->n_slabs - 1, first = top * pool->slab_blocks;
     for (uint32_t i = 0; i < pool->slabs[top].blocks && n < cap; i++) {
         const struct block *from = &pool->blocks[first + i];
-        if (from->refs == 0 && !from->known)
+        if (from->refs == 0 && from->node == PLM_KV_NO_NODE)
             continue;
         // Free blocks come from the lowest slab, so if that is this one there are none below.
         if (pool->free == pool->slabs[top].free)
@@ -397,7 +417,7 @@ void plm_kv_pool_move(struct plm_kv_pool *pool, const struct plm_kv_move *moves,
     for (uint32_t i = 0; i < n; i++) {
         struct block *from = &pool->blocks[moves[i].from], *to = &pool->blocks[moves[i].to];
         to->refs = from->refs;
-        to->known = from->known;
+        to->node = from->node;
         if (from->refs == 0)
             lru_replace(pool, moves[i].from, moves[i].to);
         free_push(pool, moves[i].from);
@@ -484,7 +504,8 @@ void plm_kv_pool_destroy(struct plm_kv_pool *pool)
         return;
     plm_ledger_live(pool->ledger, PLM_MEM_KV,
                     -(int64_t)((pool->total - pool->free) * pool->block_bytes));
-    plm_ledger_largest_free(pool->ledger, PLM_MEM_KV, 0);
+    if (pool->main)
+        plm_ledger_largest_free(pool->ledger, PLM_MEM_KV, 0);
     while (pool->n_slabs > 0) {
         struct pool_slab *slab = &pool->slabs[--pool->n_slabs];
         int64_t taken = (int64_t)slab->slab.taken_bytes;

@@ -18,11 +18,13 @@
 #include "core/mem/slabs.h"
 
 #define PLM_KV_NO_BLOCK UINT32_MAX
+#define PLM_KV_NO_NODE  UINT32_MAX
 
 struct plm_kv_pool;
 
+// main: of the main group, whose free blocks are the ledger's largest free range of its class.
 int plm_kv_pool_create(struct plm_host *host, struct plm_device *device, struct plm_ledger *ledger,
-                       uint64_t block_bytes, struct plm_kv_pool **ret);
+                       uint64_t block_bytes, bool main, struct plm_kv_pool **ret);
 // Frees all slabs, whatever their blocks are. NULL is allowed.
 void plm_kv_pool_destroy(struct plm_kv_pool *pool);
 
@@ -49,6 +51,8 @@ void plm_kv_pool_release(struct plm_kv_pool *pool, const uint32_t *blocks, uint3
 uint32_t plm_kv_pool_refs(const struct plm_kv_pool *pool, uint32_t block);
 // Device address; blocks of block_bytes, aligned as slabs are.
 uint64_t plm_kv_pool_addr(const struct plm_kv_pool *pool, uint32_t block);
+// Blocks of the pool: used, cached and free.
+uint32_t plm_kv_pool_total(const struct plm_kv_pool *pool);
 // Drops at most n cached blocks, least recently used first; returns how many became free.
 uint32_t plm_kv_pool_drop_cached(struct plm_kv_pool *pool, uint32_t n);
 
@@ -90,17 +94,21 @@ bool plm_kv_pool_slab(const struct plm_kv_pool *pool, uint32_t index, uint32_t *
 
 // For the prefix index alone: `format` sizes its tables with the pool's (an error leaves both as
 // they were), `evicted` is called before a cached block becomes free, `moved` (may be NULL) when
-// contents got other ids.
+// contents got other ids. Nodes are the index's: the node that a known block belongs to.
 struct plm_kv_pool_hook {
-    int (*format)(void *ctx, uint32_t max_blocks);
-    void (*evicted)(void *ctx, uint32_t block);
-    // The next blocks to be evicted, if more are: to ask memory for what evicted() will read.
-    void (*ahead)(void *ctx, uint32_t first, uint32_t second);
+    int (*format)(void *ctx, uint32_t max_blocks); // may be NULL
+    void (*evicted)(void *ctx, uint32_t node);
+    // The node of the next block to be evicted, if there is one: to ask memory for it.
+    void (*ahead)(void *ctx, uint32_t node);
     void (*moved)(void *ctx, const struct plm_kv_move *moves, uint32_t n);
     void *ctx;
 };
 void plm_kv_pool_set_hook(struct plm_kv_pool *pool, const struct plm_kv_pool_hook *hook);
-// Marks a used block as known to the index, or not: whether it is cached or free at 0 references.
-void plm_kv_pool_mark(struct plm_kv_pool *pool, uint32_t block, bool known);
+// Marks a used block as known to the index by a node, or not (PLM_KV_NO_NODE): whether it is cached
+// or free at 0 references.
+void plm_kv_pool_mark(struct plm_kv_pool *pool, uint32_t block, uint32_t node);
+uint32_t plm_kv_pool_node(const struct plm_kv_pool *pool, uint32_t block);
+// Frees one cached block, which the index knows no longer: `evicted` is not called.
+void plm_kv_pool_drop_block(struct plm_kv_pool *pool, uint32_t block);
 
 #endif

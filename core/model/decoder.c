@@ -123,24 +123,27 @@ static void inputs(struct plm_pass *p)
         enum plm_buffer buffer;
         const void *src;
         uint64_t bytes;
+        const uint64_t *const *by_group; // of those behind the first
     } all[] = {
-        {PLM_BUF_GUARD, f->guard, f->guard != NULL ? PLM_COST_GUARD_BYTES : 0},
-        {PLM_BUF_TOKENS, f->chained != 0 ? f->source_rows : f->tokens, 4ull * s->rows},
-        {PLM_BUF_POS, f->pos, 4ull * s->rows},
-        {PLM_BUF_SEQ, f->seq, 4ull * s->rows},
-        {PLM_BUF_SLOTS, f->slots, 8ull * s->rows},
-        {PLM_BUF_LOGITS_ROWS, f->logits_rows, 4ull * s->logits_rows},
+        {PLM_BUF_GUARD, f->guard, f->guard != NULL ? PLM_COST_GUARD_BYTES : 0, NULL},
+        {PLM_BUF_TOKENS, f->chained != 0 ? f->source_rows : f->tokens, 4ull * s->rows, NULL},
+        {PLM_BUF_POS, f->pos, 4ull * s->rows, NULL},
+        {PLM_BUF_SEQ, f->seq, 4ull * s->rows, NULL},
+        {PLM_BUF_SLOTS, f->slots[0], 8ull * s->rows, f->slots},
+        {PLM_BUF_LOGITS_ROWS, f->logits_rows, 4ull * s->logits_rows, NULL},
         {PLM_BUF_SAMPLING, f->sampling,
-         f->sampling != NULL ? sizeof(struct plm_sample_row) * s->logits_rows : 0},
-        {PLM_BUF_TABLES, f->tables, 8ull * s->seqs * f->table_stride},
+         f->sampling != NULL ? sizeof(struct plm_sample_row) * s->logits_rows : 0, NULL},
+        {PLM_BUF_TABLES, f->tables[0], 8ull * s->seqs * f->table_stride, f->tables},
     };
-    struct plm_copy_part parts[sizeof(all) / sizeof(all[0])];
+    struct plm_copy_part parts[sizeof(all) / sizeof(all[0]) + 2 * PLM_KV_GROUPS_MAX];
     uint32_t n = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].bytes > 0)
-            parts[n++] = (struct plm_copy_part){.src = all[i].src,
-                                                .at = p->at[all[i].buffer] - p->at[PLM_BUF_GUARD],
-                                                .bytes = all[i].bytes};
+        const uint64_t at = p->at[all[i].buffer] - p->at[PLM_BUF_GUARD], bytes = all[i].bytes;
+        if (bytes > 0)
+            parts[n++] = (struct plm_copy_part){.src = all[i].src, .at = at, .bytes = bytes};
+        for (uint32_t g = 1; all[i].by_group != NULL && g < p->model->facts.n_groups; g++)
+            parts[n++] = (struct plm_copy_part){
+                .src = all[i].by_group[g], .at = at + bytes * g, .bytes = bytes};
     }
     plm_pass_did(p, plm_device_copy_in_parts(p->device, p->at[PLM_BUF_GUARD], parts, n));
 }

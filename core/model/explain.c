@@ -149,21 +149,21 @@ static int append(struct plm_model *model, struct plm_device *device, struct tal
     const uint64_t results = plm_model_runs_ahead(model) ? workspace : 0;
     const struct plm_sample_row sampling = {.scale = 1.0f, .cut = PLM_SAMPLE_NO_CUT, .top_p = 1.0f};
     struct plm_forward_out out;
-    const struct plm_forward forward = {.shape = *shape,
-                                        .workspace = workspace,
-                                        .tokens = &token,
-                                        .pos = &pos,
-                                        .seq = &seq,
-                                        .slots = tables,
-                                        .tables = tables,
-                                        .table_stride =
-                                            (uint32_t)plm_div_ceil(shape->ctx, PLM_KV_BLOCK_TOKENS),
-                                        .logits_rows = &row,
-                                        .sampling = plm_model_samples(model) ? &sampling : NULL,
-                                        .chained = results,
-                                        .source_rows = &row,
-                                        .results = results,
-                                        .parts = &parts};
+    struct plm_forward forward = {.shape = *shape,
+                                  .workspace = workspace,
+                                  .tokens = &token,
+                                  .pos = &pos,
+                                  .seq = &seq,
+                                  .table_stride =
+                                      (uint32_t)plm_div_ceil(shape->ctx, PLM_KV_BLOCK_TOKENS),
+                                  .logits_rows = &row,
+                                  .sampling = plm_model_samples(model) ? &sampling : NULL,
+                                  .chained = results,
+                                  .source_rows = &row,
+                                  .results = results,
+                                  .parts = &parts};
+    for (uint32_t g = 0; g < model->facts.n_groups; g++)
+        forward.slots[g] = forward.tables[g] = tables;
     const int r = plm_model_forward(model, device, &forward, &out);
     plm_device_discard(device);
     return r;

@@ -141,12 +141,14 @@ struct plm_parts {
 struct plm_forward {
     struct plm_shape shape;
     unsigned flags;
-    uint64_t workspace;         // device address of at least plm_cost(table, &shape) bytes
-    const int32_t *tokens;      // [rows]; not looked at where tokens are chained
-    const int32_t *pos;         // [rows]
-    const int32_t *seq;         // [rows], 0 .. seqs-1
-    const uint64_t *slots;      // [rows]: address of the KV block of each token
-    const uint64_t *tables;     // [seqs][table_stride]: addresses of all blocks up to ctx
+    uint64_t workspace;    // device address of at least plm_cost(table, &shape) bytes
+    const int32_t *tokens; // [rows]; not looked at where tokens are chained
+    const int32_t *pos;    // [rows]
+    const int32_t *seq;    // [rows], 0 .. seqs-1
+    // Of each group: slots [rows], the address of the KV block of each token; tables
+    // [seqs][table_stride], those of all blocks up to ctx. What lies before a window is not read.
+    const uint64_t *slots[PLM_KV_GROUPS_MAX];
+    const uint64_t *tables[PLM_KV_GROUPS_MAX];
     uint32_t table_stride;      // ceil(ctx / 16)
     const int32_t *logits_rows; // [logits_rows]: rows whose logits are wanted, ascending
     // [logits_rows], where the model samples; NULL: the best tokens are found, none is drawn.

@@ -7,8 +7,28 @@
 #include "core/base/fault_seed.h"
 #include "core/sched/sched_impl.h"
 
+// The tables of all groups.
+static bool create_tables(struct plm_sched *s)
+{
+    const uint32_t seqs = s->opts.max_sequences, rows = s->opts.batch_max_tokens;
+    bool good = true;
+    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
+        s->ids[g] =
+            plm_calloc(s->host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->ids[g]));
+        s->tables[g] =
+            plm_calloc(s->host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables[g]));
+        s->addrs[g] = plm_calloc(s->host, PLM_HOST_SCHED, rows, sizeof(*s->addrs[g]));
+        good &= s->ids[g] != NULL && s->tables[g] != NULL && s->addrs[g] != NULL;
+        s->windowed |= s->kv.windows[g] != 0;
+        s->sequence_blocks[g] = plm_kv_sequence_blocks(s->kv.windows[g], s->opts.max_context);
+    }
+    if (s->windowed)
+        s->spans = plm_calloc(s->host, PLM_HOST_KV, seqs, s->kv.n_groups * sizeof(*s->spans));
+    return good && (s->spans != NULL || !s->windowed);
+}
+
 int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
-                     struct plm_kv_pool *pool, struct plm_prefix *prefix, struct plm_sched **ret)
+                     const struct plm_kv_set *kv, struct plm_prefix *prefix, struct plm_sched **ret)
 {
     struct plm_sched *s = plm_calloc(host, PLM_HOST_SCHED, 1, sizeof(*s));
     if (s == NULL)
@@ -16,26 +36,22 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
     const uint32_t seqs = opts->max_sequences, rows = opts->batch_max_tokens;
     s->host = host;
     s->opts = *opts;
-    s->pool = pool;
+    s->kv = *kv;
     s->prefix = prefix;
     s->max_blocks = (uint32_t)plm_div_ceil(opts->max_context, PLM_KV_BLOCK_TOKENS);
     s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
     s->slots = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->slots));
     s->due = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->due));
     s->needs_block = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->needs_block));
-    s->ids = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->ids));
-    s->tables = plm_calloc(host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables));
     s->tokens = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->tokens));
     s->pos = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->pos));
     s->seq = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->seq));
-    s->addrs = plm_calloc(host, PLM_HOST_SCHED, rows, sizeof(*s->addrs));
     s->logits_rows = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_rows));
     s->logits_seqs = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->logits_seqs));
     s->prefills = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->prefills));
-    if (s->slots == NULL || s->due == NULL || s->needs_block == NULL || s->ids == NULL ||
-        s->tables == NULL || s->tokens == NULL || s->pos == NULL || s->seq == NULL ||
-        s->addrs == NULL || s->logits_rows == NULL || s->logits_seqs == NULL ||
-        s->prefills == NULL) {
+    if (!create_tables(s) || s->slots == NULL || s->due == NULL || s->needs_block == NULL ||
+        s->tokens == NULL || s->pos == NULL || s->seq == NULL || s->logits_rows == NULL ||
+        s->logits_seqs == NULL || s->prefills == NULL) {
         plm_sched_destroy(s);
         return PLM_ERR_NOMEM_HOST;
     }
@@ -47,15 +63,18 @@ void plm_sched_destroy(struct plm_sched *s)
 {
     if (s == NULL)
         return;
+    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
+        plm_free(s->host, s->ids[g]);
+        plm_free(s->host, s->tables[g]);
+        plm_free(s->host, s->addrs[g]);
+    }
+    plm_free(s->host, s->spans);
     plm_free(s->host, s->slots);
     plm_free(s->host, s->due);
     plm_free(s->host, s->needs_block);
-    plm_free(s->host, s->ids);
-    plm_free(s->host, s->tables);
     plm_free(s->host, s->tokens);
     plm_free(s->host, s->pos);
     plm_free(s->host, s->seq);
-    plm_free(s->host, s->addrs);
     plm_free(s->host, s->logits_rows);
     plm_free(s->host, s->logits_seqs);
     plm_free(s->host, s->prefills);
@@ -110,10 +129,19 @@ static void release_forks(struct plm_sched *s, struct plm_seq *parent)
     }
 }
 
+// A fork runs for the first time, or never will.
+static void fork_left(struct plm_sched *s, struct plm_seq *parent)
+{
+    if (--parent->forks_to_enter == 0 && s->windowed)
+        plm_windows_fork_left(s, parent);
+}
+
 // From here on its forks count as waiting: before, their request is one that waits.
 static void begin(struct plm_sched *s, struct plm_seq *seq)
 {
     seq->began = true;
+    if (seq->parent != NULL)
+        fork_left(s, seq->parent);
     for (const struct plm_seq *at = seq->forks; at != NULL; at = at->next)
         s->forks++;
 }
@@ -122,7 +150,9 @@ void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
 {
     struct plm_seq *parent = seq->parent;
     seq->began = false;
-    seq->preemptions = seq->yields = 0;
+    seq->preemptions = seq->yields = seq->forks_to_enter = 0;
+    if (parent != NULL)
+        parent->forks_to_enter++;
     plm_share_join(s, seq);
     if (parent != NULL && parent->state != PLM_SEQ_IDLE && parent->n_computed < parent->n_prompt) {
         struct plm_seq **at = &parent->forks;
@@ -164,6 +194,8 @@ static void stop_waiting(struct plm_sched *s, struct plm_seq *seq)
 
 void plm_sched_remove(struct plm_sched *s, struct plm_seq *seq)
 {
+    if (seq->state != PLM_SEQ_IDLE && seq->parent != NULL && !seq->began)
+        fork_left(s, seq->parent);
     release_forks(s, seq);
     switch ((enum plm_seq_state)seq->state) {
     case PLM_SEQ_IDLE: break;
@@ -251,16 +283,26 @@ static void add_logits(struct plm_sched *s, struct plm_seq *seq, struct plm_shap
 static void add_chunk(struct plm_sched *s, uint32_t slot, uint32_t n, struct plm_shape *shape)
 {
     struct plm_running *r = &s->slots[slot];
-    const uint64_t *table = plm_sched_table(s, slot);
-    uint32_t row = shape->rows, from = r->n_computed;
+    const uint32_t row = shape->rows, from = r->n_computed;
+    if (s->windowed && n > 0) {
+        const uint32_t until = plm_windows_extend(s, slot, from + n);
+        n = until > from ? until - from : 0;
+    }
     for (uint32_t i = 0; i < n; i++) {
         s->tokens[row + i] = r->seq->tokens[from + i];
         s->pos[row + i] = (int32_t)(from + i);
         s->seq[row + i] = (int32_t)slot;
-        s->addrs[row + i] = table[(from + i) / PLM_KV_BLOCK_TOKENS];
+    }
+    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
+        const uint64_t *table = plm_sched_table(s, g, slot);
+        for (uint32_t i = 0; i < n; i++)
+            s->addrs[g][row + i] = table[(from + i) / PLM_KV_BLOCK_TOKENS];
     }
     r->n_batch = n;
+    s->chunk_rows += n;
     shape->rows += n;
+    if (n == 0)
+        return;
     if (from + n == r->n_tokens)
         add_logits(s, r->seq, shape);
 }
@@ -273,7 +315,9 @@ static inline void add_row(struct plm_sched *s, uint32_t slot, struct plm_shape 
     s->tokens[row] = r->token;
     s->pos[row] = (int32_t)r->n_computed;
     s->seq[row] = (int32_t)slot;
-    s->addrs[row] = r->block;
+    s->addrs[0][row] = r->block;
+    for (uint32_t g = 1; g < s->kv.n_groups; g++)
+        s->addrs[g][row] = plm_sched_table(s, g, slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
     r->n_batch = 1;
     add_logits(s, r->seq, shape);
 }
@@ -340,6 +384,8 @@ static uint32_t chunk(const struct plm_sched *s, uint32_t slot, uint32_t left)
     uint32_t n = s->slots[slot].n_tokens - s->slots[slot].n_computed;
     if (n > s->opts.prefill_chunk)
         n = s->opts.prefill_chunk;
+    if (s->windowed && left > plm_windows_rows(s))
+        left = plm_windows_rows(s);
     return n < left ? n : left;
 }
 
@@ -353,7 +399,8 @@ static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_sha
         if (s->restricted && !r->seq->selected)
             continue;
         if (r->n_tokens - r->n_computed == 1) {
-            if (shape->rows < budget)
+            if (shape->rows < budget &&
+                (!s->windowed || plm_windows_extend(s, i, r->n_tokens) == r->n_tokens))
                 add_row(s, i, shape);
             continue;
         }
@@ -383,11 +430,13 @@ static void fill_batch(const struct plm_sched *s, const struct plm_shape *shape,
                               .tokens = s->tokens,
                               .pos = s->pos,
                               .seq = s->seq,
-                              .slots = s->addrs,
-                              .tables = s->tables,
                               .table_stride = s->stride,
                               .logits_rows = s->logits_rows,
                               .logits_seqs = s->logits_seqs};
+    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
+        ret->slots[g] = s->addrs[g];
+        ret->tables[g] = s->tables[g];
+    }
 }
 
 void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sched_hook *hook,
@@ -398,6 +447,9 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
         budget = rows_max;
     struct plm_shape shape = {0};
     s->stuck = NULL;
+    s->chunk_rows = 0;
+    if (s->windowed)
+        plm_windows_fit_running(s);
     plm_sched_grow(s);
     give_way(s);
     uint32_t n = decode_rows(s, budget, &shape), decode = shape.rows;
@@ -410,6 +462,8 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
             break;
         add_chunk(s, seq->slot, chunk(s, seq->slot, budget - shape.rows), &shape);
     }
+    if (shape.rows == 0 && n > 0 && s->windowed && s->stuck == NULL)
+        s->stuck = s->prefills[0];
     finish_shape(s, &shape);
     fill_batch(s, &shape, shape.rows - decode, ret);
 }
@@ -425,7 +479,8 @@ static void add_row_ahead(struct plm_sched *s, const struct plm_seq *seq, uint32
     s->tokens[row] = (int32_t)from;
     s->pos[row] = (int32_t)pos;
     s->seq[row] = (int32_t)seq->slot;
-    s->addrs[row] = plm_sched_table(s, seq->slot)[pos / PLM_KV_BLOCK_TOKENS];
+    for (uint32_t g = 0; g < s->kv.n_groups; g++)
+        s->addrs[g][row] = plm_sched_table(s, g, seq->slot)[pos / PLM_KV_BLOCK_TOKENS];
     r->n_ahead = 1;
     add_logits(s, r->seq, shape);
 }
@@ -487,7 +542,7 @@ static void look_ahead(const struct plm_sched *s, uint32_t i, uint32_t n)
         const struct plm_seq *seq = due_at(s, i + AHEAD_FAR);
         __builtin_prefetch(seq, 1);
         __builtin_prefetch((const char *)seq + 64, 1);
-        __builtin_prefetch(plm_sched_ids(s, s->due[i + AHEAD_FAR]) +
+        __builtin_prefetch(plm_sched_ids(s, 0, s->due[i + AHEAD_FAR]) +
                            s->slots[s->due[i + AHEAD_FAR]].n_computed / PLM_KV_BLOCK_TOKENS - 1);
     }
     if (s->prefix == NULL)
@@ -508,6 +563,8 @@ static void settle(struct plm_sched *s, uint32_t slot)
         plm_sched_put(s, seq);
     if (seq->forks != NULL && r->n_computed >= seq->n_prompt)
         release_forks(s, seq);
+    if (s->windowed)
+        plm_windows_advance(s, slot);
     plm_sched_refresh(s, slot);
 }
 
@@ -557,5 +614,5 @@ void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
     if (r->n_tokens > r->room)
         plm_sched_need_block(s, seq);
     else if (r->n_computed % PLM_KV_BLOCK_TOKENS == 0) // a block that came ahead
-        r->block = plm_sched_table(s, seq->slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
+        r->block = plm_sched_table(s, 0, seq->slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
 }

@@ -16,6 +16,11 @@
 // blocks those of plm_admit_spare() are there, twice as many each time it was preempted, so that
 // nothing is thrown out and computed again in a loop.
 //
+// Groups with a window (core/kv/group.h): a sequence keeps the blocks of its window alone. Those
+// behind it go when the step is committed that no longer needs them: a step in flight may still
+// read them. Those ahead come with the rows of each chunk. A sequence enters only where the windows
+// of all that run fit beside a chunk (plm_kv_sequence_blocks), so that none of this is ever short.
+//
 // And where all places are taken by those who have two more than a request that never ran, one of
 // them gives way to it (yields): once for each request that comes, so that work is lost no faster
 // than requests come; and who came back stays until it generated as many tokens as were computed
@@ -28,8 +33,8 @@
 
 #include "core/base/alloc.h"
 #include "core/base/status.h"
-#include "core/kv/pool.h"
 #include "core/kv/prefix.h"
+#include "core/kv/set.h"
 #include "core/plan/cost.h"
 
 enum plm_seq_state {
@@ -66,6 +71,7 @@ struct plm_seq {
     uint32_t n_computed; // tokens whose K and V are in the cache; true between steps
     uint32_t n_blocks;
     uint32_t n_put; // leading blocks that were offered to the index
+    uint32_t node;  // of the index, up to them; held while it runs
     uint32_t slot;
     uint64_t order; // C: ascending by arrival; unique
     struct plm_seq *forks;
@@ -85,8 +91,9 @@ struct plm_seq {
     void *owner;     // C
     uint64_t tenant; // C: whose request it is; a parent's counts
     struct plm_seq *prev, *next;
-    uint32_t yields;      // times that it gave its place to another request
-    uint32_t stays_until; // tokens below which it does not
+    uint32_t forks_to_enter; // that never ran: its blocks are kept for them
+    uint32_t yields;         // times that it gave its place to another request
+    uint32_t stays_until;    // tokens below which it does not
     struct plm_share *share, own_share;
 };
 
@@ -104,8 +111,8 @@ struct plm_batch {
     const int32_t *tokens;
     const int32_t *pos;
     const int32_t *seq;
-    const uint64_t *slots;
-    const uint64_t *tables; // [shape.seqs, table_stride]
+    const uint64_t *slots[PLM_KV_GROUPS_MAX];
+    const uint64_t *tables[PLM_KV_GROUPS_MAX]; // [shape.seqs, table_stride]; 0 before a window
     uint32_t table_stride;
     const int32_t *logits_rows;
     struct plm_seq *const *logits_seqs; // whose logits they are
@@ -129,9 +136,11 @@ struct plm_sched_stats {
 
 struct plm_sched;
 
-// prefix may be NULL: no prefix cache. Both must outlive the scheduler. PLM_ERR_NOMEM_HOST.
+// prefix may be NULL: no prefix cache. It and the pools must outlive the scheduler.
+// PLM_ERR_NOMEM_HOST.
 int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
-                     struct plm_kv_pool *pool, struct plm_prefix *prefix, struct plm_sched **ret);
+                     const struct plm_kv_set *kv, struct plm_prefix *prefix,
+                     struct plm_sched **ret);
 void plm_sched_destroy(struct plm_sched *sched); // no sequence may be left; NULL is allowed
 
 // Queues a sequence (IDLE, n_computed 0). A fork must be added after its parent.
@@ -187,7 +196,8 @@ struct plm_seq *plm_sched_youngest(const struct plm_sched *sched);
 struct plm_seq *plm_sched_running_at(const struct plm_sched *sched, uint32_t i);
 // Gives a running sequence's blocks back and queues it for recompute.
 void plm_sched_preempt(struct plm_sched *sched, struct plm_seq *seq);
-// Blocks got other ids (plm_kv_pool_move): the tables of running sequences follow.
+// Blocks of the main group got other ids (plm_kv_pool_move): the tables of running sequences
+// follow.
 void plm_sched_moved(struct plm_sched *sched, const struct plm_kv_move *moves, uint32_t n);
 void plm_sched_read(const struct plm_sched *sched, struct plm_sched_stats *ret);
 

@@ -26,7 +26,8 @@ struct plm_tenant {
 // row instead of a line or two of each sequence.
 struct plm_running {
     struct plm_seq *seq;
-    uint64_t block;      // device address of the block of its next row, where only one is to go
+    // Device address of the main group's block of its next row, where only one is to go.
+    uint64_t block;
     int32_t token;       // and that row's token
     uint32_t n_tokens;   // as in seq
     uint32_t n_computed; // seq's follows at push, and after a chunk
@@ -36,10 +37,18 @@ struct plm_running {
     uint32_t room;       // tokens that its blocks hold
 };
 
+// A running sequence in a group with a window: it has the blocks [first, end) of its context, and
+// some before them where forks will want those.
+struct plm_block_span {
+    uint32_t first, end;
+};
+
 struct plm_sched {
     struct plm_host *host;
     struct plm_sched_opts opts;
-    struct plm_kv_pool *pool;
+    struct plm_kv_set kv;
+    bool windowed;                               // some group has a window
+    uint32_t sequence_blocks[PLM_KV_GROUPS_MAX]; // of a group with a window, for each that runs
     struct plm_prefix *prefix;
     struct plm_seq_list queue; // never ran, by arrival
     uint32_t paused;
@@ -56,31 +65,40 @@ struct plm_sched {
 
     // Slots 0 .. running-1 are dense: a leaver's place goes to the last one.
     uint32_t running;
-    struct plm_running *slots;    // [max_sequences]
-    uint32_t *due;                // [max_sequences] slots that a commit has more to do for
-    uint32_t max_blocks;          // of one sequence
-    uint32_t *ids;                // [max_sequences, max_blocks]
-    uint64_t *tables;             // [running, stride], room for max_blocks
-    uint32_t stride;              // a power of two times 16, or max_blocks
-    struct plm_seq **needs_block; // [max_sequences] running ones that need a block
+    struct plm_running *slots; // [max_sequences]
+    uint32_t *due;             // [max_sequences] slots that a commit has more to do for
+    uint32_t max_blocks;       // of one sequence
+    // Of each group. PLM_KV_NO_BLOCK and 0: a window has left it behind.
+    uint32_t *ids[PLM_KV_GROUPS_MAX];    // [max_sequences, max_blocks]
+    uint64_t *tables[PLM_KV_GROUPS_MAX]; // [running, stride], room for max_blocks
+    struct plm_block_span *spans;        // [max_sequences, groups], where a group has a window
+    uint32_t stride;                     // a power of two times 16, or max_blocks
+    struct plm_seq **needs_block;        // [max_sequences] running ones that need a block
     uint32_t n_needs_block;
 
     // The step.
-    int32_t *tokens, *pos, *seq; // [batch_max_tokens]
-    uint64_t *addrs;             // [batch_max_tokens]
-    int32_t *logits_rows;        // [max_sequences]
+    int32_t *tokens, *pos, *seq;        // [batch_max_tokens]
+    uint64_t *addrs[PLM_KV_GROUPS_MAX]; // [batch_max_tokens]
+    uint32_t chunk_rows;                // in it so far
+    int32_t *logits_rows;               // [max_sequences]
     struct plm_seq **logits_seqs;
     struct plm_seq **prefills; // [max_sequences] those with more than one row to go
 };
 
-static inline uint32_t *plm_sched_ids(const struct plm_sched *s, uint32_t slot)
+static inline uint32_t *plm_sched_ids(const struct plm_sched *s, uint32_t group, uint32_t slot)
 {
-    return s->ids + (size_t)slot * s->max_blocks;
+    return s->ids[group] + (size_t)slot * s->max_blocks;
 }
 
-static inline uint64_t *plm_sched_table(const struct plm_sched *s, uint32_t slot)
+static inline uint64_t *plm_sched_table(const struct plm_sched *s, uint32_t group, uint32_t slot)
 {
-    return s->tables + (size_t)slot * s->stride;
+    return s->tables[group] + (size_t)slot * s->stride;
+}
+
+static inline struct plm_block_span *plm_sched_span(const struct plm_sched *s, uint32_t group,
+                                                    uint32_t slot)
+{
+    return &s->spans[(size_t)slot * s->kv.n_groups + group];
 }
 
 // sched.c: at NULL: at the end.
@@ -112,13 +130,16 @@ bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
                     const struct plm_seq *leaver);
 // Gives slot and blocks for all its tokens. False: the pool has too few; nothing changed.
 bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq);
-// Gives slot and blocks back.
+// Gives slot and blocks back; *seq is IDLE then.
 void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq);
 // One more block for each that needs one, preempting where none is left.
 void plm_sched_grow(struct plm_sched *s);
 void plm_sched_need_block(struct plm_sched *s, struct plm_seq *seq);
 // A block for the row after the next one, if it needs one. False: none is free or cached.
 bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq);
+// Puts a block into the tables of a running sequence.
+void plm_sched_set_block(struct plm_sched *s, uint32_t group, const struct plm_seq *seq,
+                         uint32_t index, uint32_t block);
 // Sets what a slot knows of its sequence's next row, and when commit looks at it next.
 void plm_sched_refresh(struct plm_sched *s, uint32_t slot);
 // Ask memory for what plm_sched_put() will read (plm_prefix_prefetch_far, _near). There is an
@@ -127,5 +148,28 @@ void plm_sched_prefetch_far(const struct plm_sched *s, const struct plm_seq *seq
 void plm_sched_prefetch_near(const struct plm_sched *s, const struct plm_seq *seq);
 // Offers blocks that are full and computed to the index.
 void plm_sched_put(struct plm_sched *s, struct plm_seq *seq);
+
+// windows.c: groups with a window. Nothing of it is called where there is none.
+
+// Preempts the youngest until the windows of all that run fit beside a chunk.
+void plm_windows_fit_running(struct plm_sched *s);
+// Whether those of `running` sequences fit beside so many rows of prompts.
+bool plm_windows_fit(const struct plm_sched *s, uint64_t running, uint64_t chunk_rows);
+// Rows of prompts that may still come into this step.
+uint32_t plm_windows_rows(const struct plm_sched *s);
+// A block of a group; what is kept without need goes for it. PLM_KV_NO_BLOCK: there is none.
+uint32_t plm_windows_alloc(struct plm_sched *s, uint32_t group);
+// Blocks for the tokens before `until`; returns up to which it has them.
+uint32_t plm_windows_extend(struct plm_sched *s, uint32_t slot, uint32_t until);
+// Gives up the blocks that no row sees any more; those that forks will want stay.
+void plm_windows_advance(struct plm_sched *s, uint32_t slot);
+// Computed tokens at which there is something to give up.
+uint32_t plm_windows_due(const struct plm_sched *s, uint32_t slot);
+// One fork less is to enter.
+void plm_windows_fork_left(struct plm_sched *s, struct plm_seq *parent);
+// Whether a running parent has what a fork needs that starts behind n blocks of its.
+bool plm_windows_has(const struct plm_sched *s, const struct plm_seq *parent, uint32_t n);
+// Gives all blocks of a sequence back.
+void plm_windows_release(struct plm_sched *s, uint32_t slot);
 
 #endif

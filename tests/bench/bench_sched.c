@@ -66,11 +66,12 @@ static void create(struct bench *b, uint32_t n)
         .host = b->host, .clock = plm_clock_system(), .max_dispatches = 16, .backend_opts = &sim};
     must(plm_device_open_backend(&plm_sim_backend, &dev, &b->device, NULL), "open");
     b->ledger = plm_ledger_create(b->host);
-    must(plm_kv_pool_create(b->host, b->device, b->ledger, 4096, &b->pool), "pool");
-    must(plm_prefix_create(b->host, b->pool, 1, &b->prefix), "prefix");
+    must(plm_kv_pool_create(b->host, b->device, b->ledger, 4096, true, &b->pool), "pool");
+    const struct plm_kv_set kv = {.n_groups = 1, .pools = {b->pool}};
+    must(plm_prefix_create(b->host, &kv, 1, 0, &b->prefix), "prefix");
     must(plm_kv_pool_format(b->pool, blocks / 64 + 1, blocks), "format");
     must(plm_kv_pool_resize(b->pool, blocks, NULL), "resize");
-    must(plm_sched_create(b->host, &opts, b->pool, b->prefix, &b->sched), "sched");
+    must(plm_sched_create(b->host, &opts, &kv, b->prefix, &b->sched), "sched");
     b->seqs = calloc(n, sizeof(*b->seqs));
     for (uint32_t i = 0; i < n; i++) {
         b->seqs[i].tokens = calloc(CONTEXT, sizeof(int32_t));

@@ -194,8 +194,8 @@ int runner_step(struct runner *r, const int32_t *tokens, uint32_t n, uint32_t n_
         .tokens = tokens,
         .pos = pos,
         .seq = seq,
-        .slots = slots,
-        .tables = r->table,
+        .slots = {slots},
+        .tables = {r->table},
         .table_stride = (uint32_t)plm_div_ceil(ctx, PLM_KV_BLOCK_TOKENS),
         .logits_rows = rows,
     };

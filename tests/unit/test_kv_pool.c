@@ -23,7 +23,7 @@ static void setup(void)
     world = (struct fake_world){.capacity_bytes = 1 << 20, .no_memory = true};
     device = fake_open(host, &world);
     ledger = plm_ledger_create(host);
-    ck_assert_int_eq(plm_kv_pool_create(host, device, ledger, BLOCK, &pool), PLM_OK);
+    ck_assert_int_eq(plm_kv_pool_create(host, device, ledger, BLOCK, true, &pool), PLM_OK);
 }
 
 static void teardown(void)
@@ -205,10 +205,10 @@ START_TEST(a_short_slab_in_use_stays_alone)
 END_TEST
 
 static uint32_t last_evicted;
-static void on_evicted(void *ctx, uint32_t block)
+static void on_evicted(void *ctx, uint32_t node)
 {
     (void)ctx;
-    last_evicted = block;
+    last_evicted = node; // nodes are marked by the numbers of their blocks
 }
 
 START_TEST(cached_blocks_go_least_recent_first)
@@ -220,7 +220,7 @@ START_TEST(cached_blocks_go_least_recent_first)
     for (int i = 0; i < 8; i++)
         ids[i] = plm_kv_pool_alloc(pool);
     for (int i = 0; i < 4; i++)
-        plm_kv_pool_mark(pool, ids[i], true);
+        plm_kv_pool_mark(pool, ids[i], ids[i]);
     plm_kv_pool_release(pool, ids, 4); // 3, 2, 1, 0
     struct plm_kv_pool_stats s = stats();
     ck_assert_uint_eq(s.cached, 4);
@@ -236,7 +236,7 @@ START_TEST(cached_blocks_go_least_recent_first)
     ck_assert_uint_eq(last_evicted, 3);
     ck_assert_uint_eq(stats().free, 3);
     // A shrink drops the cached blocks of the slabs it gives back.
-    plm_kv_pool_mark(pool, ids[5], true);
+    plm_kv_pool_mark(pool, ids[5], ids[5]);
     plm_kv_pool_release(pool, ids + 4, 4);
     ck_assert_int_eq(plm_kv_pool_resize(pool, 4, NULL), PLM_OK);
     ck_assert_uint_eq(last_evicted, 5);
@@ -272,7 +272,7 @@ START_TEST(random_worlds_keep_the_sums)
             break;
         case 5:
             if (n > 0)
-                plm_kv_pool_mark(pool, held[pick], true);
+                plm_kv_pool_mark(pool, held[pick], held[pick]);
             break;
         case 6: plm_kv_pool_drop_cached(pool, out[1] % 3); break;
         default:
@@ -341,7 +341,7 @@ START_TEST(evacuations_keep_contents_and_holders)
             break;
         case 5:
             if (n > 0)
-                plm_kv_pool_mark(pool, held[pick], true);
+                plm_kv_pool_mark(pool, held[pick], held[pick]);
             break;
         default:
             if (n > 0) {
@@ -373,7 +373,7 @@ START_TEST(each_host_allocation_may_fail)
     plm_kv_pool_resize(pool, 16, NULL);
     plm_host_read(host, &before);
     for (int i = 0; i < 16; i++)
-        plm_kv_pool_mark(pool, plm_kv_pool_alloc(pool), true);
+        plm_kv_pool_mark(pool, plm_kv_pool_alloc(pool), 0);
     for (uint32_t i = 0; i < 16; i++)
         plm_kv_pool_unref(pool, i);
     for (int i = 0; i < 16; i++)
@@ -382,7 +382,7 @@ START_TEST(each_host_allocation_may_fail)
     ck_assert_uint_eq(before.allocations, after.allocations);
     struct plm_kv_pool *other = NULL;
     plm_host_fail_nth(host, 1, 0);
-    ck_assert_int_eq(plm_kv_pool_create(host, device, ledger, 1, &other), PLM_ERR_NOMEM_HOST);
+    ck_assert_int_eq(plm_kv_pool_create(host, device, ledger, 1, true, &other), PLM_ERR_NOMEM_HOST);
     ck_assert_ptr_null(other);
     plm_kv_pool_destroy(NULL);
 }

@@ -169,8 +169,8 @@ static int start_as(struct rig *rig, struct plm_sim_opts *sim, struct plm_plan_i
     int r = plm_device_open_backend(&plm_sim_backend, &opts, &rig->device, err);
     if (r != PLM_OK)
         return r;
-    ck_assert_int_eq(plm_kv_pool_create(rig->host, rig->device, rig->ledger, BLOCK, &rig->pool),
-                     PLM_OK);
+    ck_assert_int_eq(
+        plm_kv_pool_create(rig->host, rig->device, rig->ledger, BLOCK, true, &rig->pool), PLM_OK);
     ck_assert_int_eq(
         plm_arena_create(rig->host, rig->device, rig->ledger, PLM_MEM_WEIGHTS, 0, &rig->weights),
         PLM_OK);

@@ -63,14 +63,19 @@ static bool computes(const struct run *run)
 static bool make_tables(struct run *run)
 {
     struct check_state *c = run->check;
+    const struct plm_kv_set *kv = &run->engine->core->kv;
     struct plm_kv_pool_stats pool;
-    plm_kv_pool_read(run->engine->core->pool, &pool);
-    if (pool.max_blocks > c->cap_seen) {
-        free(c->seen);
-        c->seen = calloc(pool.max_blocks, sizeof(*c->seen));
-        c->cap_seen = c->seen != NULL ? pool.max_blocks : 0;
+    uint32_t most = 0;
+    for (uint32_t g = 0; g < kv->n_groups; g++) {
+        plm_kv_pool_read(kv->pools[g], &pool);
+        most = pool.max_blocks > most ? pool.max_blocks : most;
     }
-    return c->cap_seen >= pool.max_blocks;
+    if (most > c->cap_seen) {
+        free(c->seen);
+        c->seen = calloc(most, sizeof(*c->seen));
+        c->cap_seen = c->seen != NULL ? most : 0;
+    }
+    return c->cap_seen >= most;
 }
 
 // A device that said the truth, in time, while the plan was made.
@@ -439,18 +444,21 @@ static bool same_history(const struct plm_seq *a, const struct plm_seq *b, uint3
 
 // Every block in a table is used by that sequence alone, or holds what all that have it say; and
 // the pool counts as many references as there are tables.
-static void check_tables(struct run *run)
+static void check_group(struct run *run, uint32_t g)
 {
     struct check_state *c = run->check;
     const struct plm_sched *s = run->engine->sched;
     struct plm_kv_pool_stats pool;
     uint32_t distinct = 0;
-    plm_kv_pool_read(run->engine->core->pool, &pool);
+    plm_kv_pool_read(s->kv.pools[g], &pool);
     c->stamp++;
     for (uint32_t slot = 0; slot < s->running; slot++) {
         const struct plm_seq *seq = s->slots[slot].seq;
-        const uint32_t *ids = plm_sched_ids(s, slot);
-        for (uint32_t b = 0; b < seq->n_blocks; b++) {
+        const uint32_t *ids = plm_sched_ids(s, g, slot);
+        const uint32_t n = s->kv.windows[g] != 0 ? plm_sched_span(s, g, slot)->end : seq->n_blocks;
+        for (uint32_t b = 0; b < n; b++) {
+            if (ids[b] == PLM_KV_NO_BLOCK && s->kv.windows[g] != 0)
+                continue; // its window left it behind
             if (ids[b] >= c->cap_seen) {
                 fault(run, FAULT_BLOCKS, "a table names block %u of %u", ids[b], pool.max_blocks);
                 return;
@@ -471,6 +479,14 @@ static void check_tables(struct run *run)
     if (pool.used + pool.cached + pool.free != pool.total)
         fault(run, FAULT_BLOCKS, "%u used, %u cached and %u free blocks are not %u", pool.used,
               pool.cached, pool.free, pool.total);
+}
+
+static void check_tables(struct run *run)
+{
+    struct plm_kv_pool_stats pool;
+    for (uint32_t g = 0; g < run->engine->core->kv.n_groups; g++)
+        check_group(run, g);
+    plm_kv_pool_read(run->engine->core->pool, &pool);
     if (run->metrics.blocks_total != pool.total || run->metrics.blocks_used != pool.used ||
         run->metrics.blocks_cached != pool.cached || run->metrics.blocks_free != pool.free)
         fault(run, FAULT_METRICS, "the published blocks are not the pool's");
