@@ -130,6 +130,15 @@ static int open_files(struct plm_core *core, struct plm_error *err)
 #define HOST_VOCAB_BYTES     40
 #define HOST_SEQ_BLOCK_BYTES 16
 
+// Nodes of prefixes whose blocks left the window of the main group: those of all sequences.
+static uint32_t extra_nodes(const struct plm_core *core)
+{
+    if (plm_model_facts(core->model)->groups[0].window == 0)
+        return 0;
+    const int64_t nodes = core->chosen.max_sequences * plm_caps_blocks_per_request(&core->chosen);
+    return (uint32_t)plm_min_i64(nodes, PLM_POOL_BLOCKS_MAX);
+}
+
 // Host memory that the tables still to come take: of the scheduler, or of all, on a device of
 // total_bytes.
 static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_caps *caps,
@@ -137,7 +146,7 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_c
 {
     const struct plm_model_facts *facts = plm_model_facts(core->model);
     const int64_t blocks = caps->max_sequences * plm_caps_blocks_per_request(caps);
-    int64_t bytes = blocks * HOST_SEQ_BLOCK_BYTES +
+    int64_t bytes = blocks * HOST_SEQ_BLOCK_BYTES * facts->n_groups +
                     64 * ((int64_t)caps->batch_max_tokens + 8 * (int64_t)caps->max_sequences);
     if (!all)
         return bytes;
@@ -147,8 +156,10 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_c
     if (caps->max_blocks > 0)
         pool = plm_min_i64(pool, caps->max_blocks);
     int64_t fit = total_bytes / (int64_t)plm_kv_block_bytes(&facts->groups[0]);
-    return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES +
-           plm_min_i64(pool, fit) * PLM_HOST_BLOCK_BYTES;
+    pool = plm_min_i64(pool, fit);
+    if (facts->groups[0].window != 0)
+        pool += extra_nodes(core);
+    return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES + pool * PLM_HOST_BLOCK_BYTES;
 }
 
 // Whether `limit` leaves requests room beside `least` more bytes of tables; else names a limit that
@@ -260,15 +271,6 @@ static int reconcile(struct plm_core *core, struct plm_error *err)
     plm_logf(&core->log, PLM_LOG_WARN, text, (long long)r.process_use, (long long)r.O,
              (long long)own);
     return PLM_OK;
-}
-
-// Nodes of prefixes whose blocks left the window of the main group: those of all sequences.
-static uint32_t extra_nodes(const struct plm_core *core)
-{
-    if (plm_model_facts(core->model)->groups[0].window == 0)
-        return 0;
-    const int64_t nodes = core->chosen.max_sequences * plm_caps_blocks_per_request(&core->chosen);
-    return (uint32_t)plm_min_i64(nodes, PLM_POOL_BLOCKS_MAX);
 }
 
 static int make_serving(struct plm_core *core, struct plm_error *err)

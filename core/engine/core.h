@@ -55,6 +55,7 @@ struct plm_core {
     struct plm_baseline baseline;
     struct plm_kv_set kv;
     struct plm_kv_pool *pool; // the main one of them
+    int64_t windows_bytes;    // held by the pools of the others
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
     struct plm_tune *tune; // NULL: nothing was chosen

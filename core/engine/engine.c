@@ -158,6 +158,13 @@ static void init_counts(plim_engine *engine)
 // Of one token: vocabularies stay below 512, and what a longer one grows it by is kept.
 #define TOKEN_TEXT_BYTES 1024
 
+// Of the main group, for each sequence that runs; 0: it is a full one.
+static int64_t window_blocks(const struct plm_plan *plan)
+{
+    return plan->in.window != 0 ? plm_kv_sequence_blocks(plan->in.window, plan->in.caps.max_context)
+                                : 0;
+}
+
 static int make_scheduler(plim_engine *engine, struct plm_error *err)
 {
     struct plm_core *core = engine->core;
@@ -178,14 +185,16 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
                                   .choices_max = choices,
                                   .blocks_total = pool.total,
                                   .block_bytes = (int64_t)pool.block_bytes,
+                                  .window_blocks = (uint32_t)window_blocks(plan),
                                   .queue_max = core->opts.queue_max,
                                   .queue_tokens_max = core->opts.queue_max_tokens,
                                   .queue_max_ms = core->opts.queue_timeout_ms,
                                   .host_limit = plan->host_limit};
     plm_request_host_limits(&engine->admission.limits);
-    engine->live_bytes =
-        ledger.by_class[PLM_MEM_WEIGHTS].live_bytes + ledger.by_class[PLM_MEM_STATE].live_bytes +
-        ledger.by_class[PLM_MEM_ENCODER].live_bytes + ledger.by_class[PLM_MEM_OTHER].live_bytes;
+    engine->live_bytes = ledger.by_class[PLM_MEM_WEIGHTS].live_bytes +
+                         ledger.by_class[PLM_MEM_STATE].live_bytes +
+                         ledger.by_class[PLM_MEM_ENCODER].live_bytes +
+                         ledger.by_class[PLM_MEM_OTHER].live_bytes + core->windows_bytes;
     plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
     if (plm_sched_create(core->host, &opts, &core->kv, core->prefix, &engine->sched) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");

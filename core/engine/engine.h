@@ -70,6 +70,7 @@ struct plim_engine {
     uint32_t active; // submitted and not ended
     struct plm_admission admission;
     plim_metrics published;
+    struct plm_kv_pool_stats groups[PLM_KV_GROUPS_MAX]; // as published
     struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
     _Atomic uint32_t handles;     // requests that their callers have not freed

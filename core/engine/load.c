@@ -8,6 +8,7 @@
 #include "core/engine/forward.h"
 #include "core/engine/tune.h"
 #include "core/engine/watch.h"
+#include "core/engine/windows.h"
 
 // Fill, verify and copies of a start, beside the launches of a step.
 #define EXTRA_DISPATCHES 64
@@ -104,6 +105,7 @@ int plm_core_take_weights(struct plm_core *core, struct plm_error *err)
 
 int plm_core_reopen(struct plm_core *core, struct plm_error *err)
 {
+    plm_core_drop_windows(core);
     plm_arena_destroy(core->rank.ballast);
     plm_arena_destroy(core->rank.workspace);
     plm_arena_destroy(core->rank.weights);

@@ -71,6 +71,8 @@ void plm_step_publish(struct plim_engine *engine)
     // that admission counts.
     m->waiting = engine->admission.waiting + sched.paused + sched.forks;
     engine->published = *m;
+    for (uint32_t g = 0; g < engine->core->kv.n_groups; g++)
+        plm_kv_pool_read(engine->core->kv.pools[g], &engine->groups[g]);
     engine->admission.state.blocks_total = pool.total;
     engine->admission.state.blocks_available = pool.free + pool.cached;
     engine->admission.state.sequences = sched.running;
@@ -206,6 +208,7 @@ struct lists {
     struct plm_report_refusal refusals[PLM_REFUSALS];
     struct plm_report_neighbour neighbours[PLM_NEIGHBOURS];
     uint32_t n_refusals, n_neighbours;
+    struct plm_kv_pool_stats groups[PLM_KV_GROUPS_MAX];
 };
 
 static void copy_lists(plim_engine *e, struct lists *ret)
@@ -218,6 +221,7 @@ static void copy_lists(plim_engine *e, struct lists *ret)
     ret->n_neighbours = events < PLM_NEIGHBOURS ? (uint32_t)events : PLM_NEIGHBOURS;
     for (uint32_t i = 0; i < ret->n_neighbours; i++)
         ret->neighbours[i] = e->monitor.events[(events - ret->n_neighbours + i) % PLM_NEIGHBOURS];
+    memcpy(ret->groups, e->groups, sizeof(ret->groups));
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -260,7 +264,15 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
                                        .blocks_total = (uint32_t)m->blocks_total,
                                        .blocks_used = (uint32_t)m->blocks_used,
                                        .blocks_cached = (uint32_t)m->blocks_cached,
-                                       .blocks_free = (uint32_t)m->blocks_free};
+                                       .blocks_free = (uint32_t)m->blocks_free,
+                                       .n_groups = core->kv.n_groups};
+    for (uint32_t g = 0; g < core->kv.n_groups; g++)
+        device.groups[g] = (struct plm_report_group){.window = core->kv.windows[g],
+                                                     .block_bytes = lists->groups[g].block_bytes,
+                                                     .total = lists->groups[g].total,
+                                                     .used = lists->groups[g].used,
+                                                     .cached = lists->groups[g].cached,
+                                                     .free = lists->groups[g].free};
     plm_ledger_read(core->rank.ledger, &device.ledger);
     struct plm_report_memory memory = {.wall_ns = core->clock->wall_ns(core->clock->ctx),
                                        .ready = m->ready,

@@ -12,6 +12,7 @@
 #include "core/engine/report.h"
 #include "core/engine/stress.h"
 #include "core/engine/watch.h"
+#include "core/engine/windows.h"
 
 // How long a driver may take to show what was given back to it.
 #define SETTLE_TRIES 50
@@ -56,6 +57,21 @@ static void check_released(struct plm_core *core, const struct plm_stress_readin
              "asleep, but %lld bytes that were released did not come back", (long long)lacking);
 }
 
+static void drop_windows(struct plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->monitor.device_lock);
+    plm_core_drop_windows(engine->core);
+    pthread_mutex_unlock(&engine->monitor.device_lock);
+}
+
+static int take_windows(struct plim_engine *engine)
+{
+    pthread_mutex_lock(&engine->monitor.device_lock);
+    const int r = plm_core_take_windows(engine->core, &engine->core->profile.plan.in.caps);
+    pthread_mutex_unlock(&engine->monitor.device_lock);
+    return r;
+}
+
 static void fall_asleep(struct plim_engine *engine)
 {
     struct plm_core *core = engine->core;
@@ -68,6 +84,7 @@ static void fall_asleep(struct plim_engine *engine)
     const int known = plm_core_read(core, &before);
     plm_kv_pool_drop_cached(core->pool, UINT32_MAX);
     plm_pressure_resize(engine, 0);
+    drop_windows(engine);
     plm_device_empty_cache(core->rank.device, &released, &info);
     if (known == PLM_OK)
         check_released(core, &before);
@@ -126,7 +143,10 @@ static int take_back(struct plim_engine *engine, struct plm_error *err)
     struct plm_core *core = engine->core;
     struct plm_kv_pool_stats pool;
     uint32_t blocks = wanted(engine);
-    int r = PLM_OK;
+    int r = take_windows(engine);
+    if (r != PLM_OK)
+        return plm_fail(err, r, "the windows of the KV cache could not be taken again: %s",
+                        plm_strstatus(r));
     for (int attempt = 0; attempt <= PLM_PROFILE_RETRIES; attempt++) {
         plm_core_phase(core, PLM_PHASE_RESIZE);
         r = take_pool(engine, blocks, &pool);
@@ -156,8 +176,10 @@ static int wake_up(struct plim_engine *engine, struct plm_error *err)
     plm_host_set_limit(core->host, 0);
     const int r = take_back(engine, err);
     plm_host_set_limit(core->host, core->profile.plan.host_limit);
-    if (r != PLM_OK && r != PLM_ERR_LOST)
+    if (r != PLM_OK && r != PLM_ERR_LOST) {
         plm_pressure_resize(engine, 0);
+        drop_windows(engine);
+    }
     plm_core_phase(core, r == PLM_OK || r == PLM_ERR_LOST ? PLM_PHASE_SERVE : PLM_PHASE_SLEEP);
     plm_kv_pool_read(core->pool, &pool);
     if (r != PLM_OK)

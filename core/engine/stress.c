@@ -14,6 +14,7 @@
 #include "core/engine/load.h"
 #include "core/engine/residency.h"
 #include "core/engine/watch.h"
+#include "core/engine/windows.h"
 
 // ---- steps ----
 
@@ -137,19 +138,15 @@ static int verify_slab(struct plm_core *core, uint64_t addr, uint64_t bytes, uin
     return r;
 }
 
-static int kv_verify(void *ctx, struct plm_error *err)
+static int verify_pool(struct plm_core *core, const struct plm_kv_pool *kv, struct plm_error *err)
 {
-    struct plm_core *core = ctx;
     struct plm_kv_pool_stats pool;
     uint32_t first, blocks;
-    if (core->stopped)
-        return plm_core_stopped(err);
-    plm_core_phase(core, PLM_PHASE_VALIDATE);
-    plm_kv_pool_read(core->pool, &pool);
-    for (uint32_t i = 0; plm_kv_pool_slab(core->pool, i, &first, &blocks); i++) {
+    plm_kv_pool_read(kv, &pool);
+    for (uint32_t i = 0; plm_kv_pool_slab(kv, i, &first, &blocks); i++) {
         uint32_t wrong = 0;
-        int r = verify_slab(core, plm_kv_pool_addr(core->pool, first), blocks * pool.block_bytes,
-                            i + 1, &wrong);
+        int r = verify_slab(core, plm_kv_pool_addr(kv, first), blocks * pool.block_bytes, i + 1,
+                            &wrong);
         if (r != PLM_OK)
             return plm_fail(err, r, "slab %u of the KV cache could not be written: %s", i,
                             plm_strstatus(r));
@@ -159,6 +156,18 @@ static int kv_verify(void *ctx, struct plm_error *err)
                 "slab %u of the KV cache does not keep what is written: %u words differ", i, wrong);
     }
     return PLM_OK;
+}
+
+static int kv_verify(void *ctx, struct plm_error *err)
+{
+    struct plm_core *core = ctx;
+    int r = PLM_OK;
+    if (core->stopped)
+        return plm_core_stopped(err);
+    plm_core_phase(core, PLM_PHASE_VALIDATE);
+    for (uint32_t g = 0; g < core->kv.n_groups && r == PLM_OK; g++)
+        r = verify_pool(core, core->kv.pools[g], err);
+    return r;
 }
 
 static int take_ballast(void *ctx, int64_t bytes)
@@ -203,11 +212,14 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
     int r = core->stopped ? PLM_ERR_CANCELLED : PLM_OK;
     if (r != PLM_OK)
         return r;
-    if (core->rank.workspace != NULL) {
+    if (core->rank.workspace != NULL || core->windows_bytes > 0) {
         plm_arena_destroy(core->rank.workspace);
         core->rank.workspace = NULL;
+        plm_core_drop_windows(core);
         r = empty_cache(core);
     }
+    if (r == PLM_OK)
+        r = plm_core_take_windows(core, caps);
     if (r == PLM_OK)
         r = plm_arena_create(core->host, core->rank.device, core->rank.ledger, PLM_MEM_WORKSPACE, 0,
                              &core->rank.workspace);
@@ -218,6 +230,8 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
         r = plm_core_take_results(core, &shape);
     if (r == PLM_OK)
         r = host_logits(core);
+    if (r != PLM_OK)
+        plm_core_drop_windows(core);
     core->rank.workspace_bytes = bytes;
     core->worst = shape;
     return r;

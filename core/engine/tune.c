@@ -15,6 +15,7 @@
 #include "core/engine/forward.h"
 #include "core/engine/load.h"
 #include "core/engine/stress.h"
+#include "core/engine/windows.h"
 
 // Time of all timing of a cold start. What is not reached runs as it would untuned.
 #define BUDGET_NS INT64_C(250000000)
@@ -238,6 +239,7 @@ static void give_memory_back(struct plm_core *core, const struct plm_stress_ops 
     uint32_t blocks;
     int64_t failed;
     ops->kv_resize(core, 0, &blocks, &failed);
+    plm_core_drop_windows(core);
     plm_arena_destroy(core->rank.workspace);
     core->rank.workspace = NULL;
 }

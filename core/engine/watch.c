@@ -21,7 +21,8 @@ int plm_core_read(void *ctx, struct plm_stress_reading *ret)
     *ret = (struct plm_stress_reading){.T = (int64_t)info.total_bytes,
                                        .F = (int64_t)info.free_bytes,
                                        .O = ledger.held_bytes,
-                                       .K = ledger.by_class[PLM_MEM_KV].held_bytes,
+                                       .K = ledger.by_class[PLM_MEM_KV].held_bytes -
+                                            core->windows_bytes,
                                        .ballast = ledger.by_class[PLM_MEM_BALLAST].held_bytes,
                                        .process_use = PLM_PLAN_UNKNOWN};
     if (plm_device_caps(core->rank.device)->reports_process_use)

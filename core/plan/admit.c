@@ -52,11 +52,37 @@ uint64_t plm_admit_spare(uint32_t running, uint32_t preemptions)
     return ((uint64_t)running + 1) << (preemptions < DOUBLINGS_MAX ? preemptions : DOUBLINGS_MAX);
 }
 
-// That the first choice needs for the prompt, each other one for its own first block, and what
-// stays free beside them.
-static uint64_t blocks_now(const struct plm_admit_state *state, uint64_t prompt, uint64_t n)
+// A group with a window: every sequence has its blocks, and a chunk of a prompt one at least.
+static uint64_t window_blocks(const struct plm_admit_limits *limits, uint64_t sequences)
 {
+    return sequences * limits->window_blocks + 1;
+}
+
+// To the end of all choices. Those of a window are counted for one: the others may wait for it.
+static uint64_t blocks_full(const struct plm_admit_limits *limits, uint64_t prompt, uint64_t output,
+                            uint64_t n)
+{
+    return limits->window_blocks > 0 ? window_blocks(limits, 1)
+                                     : plm_admit_blocks(prompt, output, n);
+}
+
+// That the first choice needs for the prompt, each other one for its own first block, and what
+// stays free beside them. With a window: of the whole pool, those of all that run and of one more.
+static uint64_t blocks_now(const struct plm_admit_limits *limits,
+                           const struct plm_admit_state *state, uint64_t prompt, uint64_t n)
+{
+    if (limits->window_blocks > 0)
+        return window_blocks(limits, state->sequences + UINT64_C(1));
     return plm_div_ceil(prompt, TOKENS) + n - 1 + plm_admit_spare(state->sequences, 0);
+}
+
+// What those are compared with.
+static uint64_t blocks_there(const struct plm_admit_limits *limits,
+                             const struct plm_admit_state *state,
+                             const struct plm_admit_request *request)
+{
+    return limits->window_blocks > 0 ? state->blocks_total
+                                     : (uint64_t)state->blocks_available + request->hit_used;
 }
 
 // Bytes of host memory that are still to be charged: all that the request can need to its end.
@@ -146,14 +172,15 @@ static bool check_never(const struct plm_admit_limits *limits,
         return false;
     }
     if (out == 0) { // as far as context and memory go, but one token at least
-        out = largest_output(prompt, request->n, limits->blocks_total);
+        out = limits->window_blocks > 0 ? limits->max_context
+                                        : largest_output(prompt, request->n, limits->blocks_total);
         if (out > limits->max_context - prompt)
             out = limits->max_context - prompt;
         out = open_output(limits, request, out);
         if (out == 0)
             out = 1;
     }
-    uint64_t full = plm_admit_blocks(prompt, out, request->n);
+    uint64_t full = blocks_full(limits, prompt, out, request->n);
     ret->max_tokens = narrow(out);
     ret->blocks_full = narrow(full);
     if (full > limits->blocks_total) {
@@ -200,7 +227,7 @@ static enum plm_admit_term in_the_way(const struct plm_admit_limits *limits,
 {
     if (state->sequences >= limits->max_sequences)
         return PLM_ADMIT_SEQUENCES;
-    if (needs > (uint64_t)state->blocks_available + request->hit_used)
+    if (needs > blocks_there(limits, state, request))
         return PLM_ADMIT_KV;
     return PLM_ADMIT_NONE;
 }
@@ -214,7 +241,7 @@ static void check_queue(const struct plm_admit_limits *limits, const struct plm_
     ret->term = blocker != PLM_ADMIT_NONE ? blocker : PLM_ADMIT_QUEUE;
     if (limits->queue_max == 0 && blocker == PLM_ADMIT_KV)
         refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_KV, bytes_of(limits, ret->blocks_now),
-               bytes_of(limits, (uint64_t)state->blocks_available + request->hit_used));
+               bytes_of(limits, blocks_there(limits, state, request)));
     else if (limits->queue_max == 0 && blocker == PLM_ADMIT_SEQUENCES)
         refuse(ret, PLM_REFUSE_NOW, PLM_ADMIT_SEQUENCES, state->sequences + INT64_C(1),
                limits->max_sequences);
@@ -281,7 +308,7 @@ static void decide(const struct plm_admit_limits *limits, const struct plm_admit
         return;
     ret->expected_tokens =
         request->n * plm_admit_expected(ret->max_tokens, request->ignores_end, state->mean_output);
-    uint64_t needs = blocks_now(state, request->prompt_tokens, request->n);
+    uint64_t needs = blocks_now(limits, state, request->prompt_tokens, request->n);
     ret->blocks_now = narrow(needs);
     if (!check_now(limits, state, request, ret))
         return;
@@ -298,10 +325,12 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-// Blocks that a request may come to now.
+// Blocks that a request may come to now; where a window holds them, no context is too long.
 static uint64_t blocks_of_one(const struct plm_admit_limits *limits,
                               const struct plm_admit_state *state)
 {
+    if (limits->window_blocks > 0)
+        return window_blocks(limits, 1) <= state->blocks_total ? UINT32_MAX : 0;
     return least(limits->blocks_total, state->blocks_total);
 }
 
@@ -317,8 +346,11 @@ static uint64_t prompt_now(const struct plm_admit_limits *limits,
                         ? limits->queue_tokens_max - state->queued_tokens
                         : 0;
     }
-    if (state->queued == 0 && state->sequences < limits->max_sequences &&
-        state->blocks_available > taken)
+    if (state->queued > 0 || state->sequences >= limits->max_sequences)
+        return waits;
+    if (limits->window_blocks > 0)
+        return blocks_now(limits, state, 1, n) <= state->blocks_total ? UINT32_MAX : waits;
+    if (state->blocks_available > taken)
         starts = (state->blocks_available - taken) * TOKENS;
     return waits > starts ? waits : starts;
 }

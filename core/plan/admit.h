@@ -44,6 +44,9 @@ struct plm_admit_limits {
     uint32_t choices_max;   // of one request; beyond max_sequences they run after each other
     uint32_t blocks_total;  // as planned
     int64_t block_bytes;
+    // Where the main KV group has a window: blocks that each running sequence keeps for itself,
+    // whatever its length; 0: it is a full group.
+    uint32_t window_blocks;
     uint32_t queue_max;
     uint64_t queue_tokens_max; // 0: no limit
     uint32_t queue_max_ms;     // that a request may wait; 0: no limit

@@ -11,7 +11,7 @@
 #include "core/base/json.h"
 #include "core/plan/report.h"
 
-#define VERSION 2 // of the format
+#define VERSION 3 // of the format
 // What json-c takes at most for each byte of text (an empty object in an array, measured), charged
 // while it lives.
 #define JSON_BYTES_PER_BYTE 64
@@ -187,12 +187,32 @@ static void read_cgroups(struct reader *r, struct plm_plan_input *in)
     }
 }
 
+static void read_windows(struct reader *r, struct plm_plan_input *in)
+{
+    struct json_object *list = member(r, "windows", json_type_array);
+    const size_t n = list != NULL ? json_object_array_length(list) : 0;
+    if (n > PLM_PLAN_WINDOWS_MAX)
+        fault(r, "windows", "has too many groups");
+    for (size_t i = 0; i < n && r->status == PLM_OK; i++) {
+        struct reader group = {json_object_array_get_idx(list, i), r->err, PLM_OK};
+        if (!json_object_is_type(group.object, json_type_object)) {
+            fault(r, "windows", "holds what is no object");
+            return;
+        }
+        in->windows[i] = (struct plm_plan_window){.window = count(&group, "window"),
+                                                  .block_bytes = bytes(&group, "block_bytes")};
+        in->n_windows = (uint32_t)i + 1;
+        r->status = group.status;
+    }
+}
+
 static struct plm_plan_caps read_caps(struct reader *r)
 {
     return (struct plm_plan_caps){.batch_max_tokens = count(r, "batch_max_tokens"),
                                   .max_sequences = count(r, "max_sequences"),
                                   .max_context = count(r, "max_context"),
-                                  .state_checkpoints = count(r, "state_checkpoints")};
+                                  .state_checkpoints = count(r, "state_checkpoints"),
+                                  .cached_windows = count(r, "cached_windows")};
 }
 
 static void read_input(struct reader *r, struct plm_plan_input *in)
@@ -216,6 +236,7 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
                                 .memory_fraction = fraction(r, "memory_fraction"),
                                 .caps = read_caps(r),
                                 .state_bytes = bytes(r, "state_bytes"),
+                                .window = count(r, "window"),
                                 .block_bytes = bytes(r, "block_bytes"),
                                 .max_slab_bytes = bytes(r, "max_slab_bytes"),
                                 .max_slabs = count(r, "max_slabs"),
@@ -227,6 +248,7 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
     else
         in->caps.max_blocks = (uint32_t)most;
     read_cgroups(r, in);
+    read_windows(r, in);
 }
 
 // The slabs as they were cut; a plan that was lowered keeps those of the one before.
@@ -250,7 +272,7 @@ static void read_plan(struct reader *r, struct plm_plan *ret)
     if (r->status != PLM_OK)
         return;
     read_slabs(r, ret);
-    const int64_t blocks = integer(r, "blocks", in.caps.max_sequences, PLM_POOL_BLOCKS_MAX);
+    const int64_t blocks = integer(r, "blocks", plm_plan_least_blocks(&in), PLM_POOL_BLOCKS_MAX);
     const int bind = word(r, "blocks_bind", PLM_TERMS, term_name);
     if (r->status != PLM_OK)
         return;
@@ -342,7 +364,7 @@ static int read_object(struct json_object *object, const struct plm_cert_key *ke
     if (kind == NULL || strcmp(json_object_get_string(kind), "certificate") != 0)
         return plm_fail(err, PLM_ERR_FORMAT, "it is no certificate");
     if (bytes(&top, "version") != VERSION)
-        fault(&top, "version", "is not 2");
+        fault(&top, "version", "is not 3");
     struct reader part = inner(&top, "key");
     if (part.status != PLM_OK || check_key(&part, key) != PLM_OK)
         return part.status;

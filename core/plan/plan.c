@@ -31,12 +31,27 @@ bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_cap
     return caps->batch_max_tokens <= limits->batch_max_tokens &&
            caps->max_sequences <= limits->max_sequences &&
            caps->max_context <= limits->max_context &&
-           caps->state_checkpoints <= limits->state_checkpoints;
+           caps->state_checkpoints <= limits->state_checkpoints &&
+           caps->cached_windows <= limits->cached_windows;
 }
 
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps)
 {
     return (int64_t)plm_div_ceil(caps->max_context, PLM_KV_BLOCK_TOKENS);
+}
+
+int64_t plm_plan_request_blocks(const struct plm_plan_input *in)
+{
+    struct plm_plan_caps alone = in->caps;
+    if (in->window == 0)
+        return plm_caps_blocks_per_request(&in->caps);
+    alone.max_sequences = 1;
+    return plm_plan_window_least(&alone, in->window);
+}
+
+int64_t plm_plan_least_blocks(const struct plm_plan_input *in)
+{
+    return in->window != 0 ? plm_plan_window_least(&in->caps, in->window) : in->caps.max_sequences;
 }
 
 // ---- inputs ----
@@ -96,7 +111,9 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
         {"max_sequences", in->caps.max_sequences, 1, INT32_MAX},
         {"max_context", in->caps.max_context, 1, INT32_MAX},
         {"state checkpoints", in->caps.state_checkpoints, 0, INT32_MAX},
+        {"cached windows", in->caps.cached_windows, 0, INT32_MAX},
         {"most blocks", in->caps.max_blocks, 0, PLM_POOL_BLOCKS_MAX},
+        {"groups with a window", in->n_windows, 0, PLM_PLAN_WINDOWS_MAX},
         {"state bytes", in->state_bytes, 0, PLM_PLAN_BLOCK_BYTES_MAX},
         {"block bytes", in->block_bytes, 1, PLM_PLAN_BLOCK_BYTES_MAX},
         {"largest slab", in->max_slab_bytes, 0, INT64_MAX},
@@ -107,6 +124,13 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
     int r = check_fields(fields, sizeof(fields) / sizeof(*fields), err);
     if (r == PLM_OK)
         r = check_cgroups(in, err);
+    for (uint32_t i = 0; r == PLM_OK && i < in->n_windows; i++) {
+        const struct field window[] = {
+            {"window", in->windows[i].window, 1, UINT32_MAX},
+            {"block bytes of a window", in->windows[i].block_bytes, 1, PLM_PLAN_BLOCK_BYTES_MAX},
+        };
+        r = check_fields(window, sizeof(window) / sizeof(*window), err);
+    }
     if (r != PLM_OK)
         return r;
     if (!(in->memory_fraction > 0 && in->memory_fraction <= 1)) // NaN fails, too
@@ -187,8 +211,13 @@ static void plan_blocks(struct plm_plan *p)
 {
     const struct plm_plan_input *in = &p->in;
     int64_t sequences = (int64_t)in->caps.max_sequences * plm_caps_blocks_per_request(&in->caps);
+    int64_t cached = sequences / 4;
+    if (in->window != 0) {
+        sequences = plm_plan_window_least(&in->caps, in->window);
+        cached = plm_plan_window_cached(&in->caps, in->window);
+    }
     p->prefix_cache_blocks =
-        in->prefix_cache_blocks != PLM_PLAN_UNKNOWN ? in->prefix_cache_blocks : sequences / 4;
+        in->prefix_cache_blocks != PLM_PLAN_UNKNOWN ? in->prefix_cache_blocks : cached;
     const int64_t usable = plm_min_i64(sequences + p->prefix_cache_blocks, PLM_POOL_BLOCKS_MAX);
     p->blocks_cap = in->caps.max_blocks > 0 ? plm_min_i64(usable, in->caps.max_blocks) : usable;
     int64_t want = p->blocks_cap;
@@ -239,9 +268,9 @@ void plm_plan_set_blocks(struct plm_plan *plan, int64_t blocks, enum plm_plan_te
 
 bool plm_plan_enough(const struct plm_plan *plan, int64_t *ret_missing)
 {
-    // A pool of the size asked for, or one block for each sequence.
+    // A pool of the size asked for, or one with which serving starts.
     bool pinned = plan->in.pinned_tokens != PLM_PLAN_NO_LIMIT;
-    int64_t least = plm_max_i64(plan->in.caps.max_sequences, pinned ? plan->blocks : 0);
+    int64_t least = plm_max_i64(plm_plan_least_blocks(&plan->in), pinned ? plan->blocks : 0);
     int64_t need = plm_slab_pool_bytes(&plan->slabs, least);
     bool fits = plan->slabs.slab_blocks > 0 && need <= plan->budget && plan->blocks >= least;
     if (ret_missing != NULL)
@@ -251,7 +280,7 @@ bool plm_plan_enough(const struct plm_plan *plan, int64_t *ret_missing)
 
 bool plm_plan_one_finishes(const struct plm_plan *plan)
 {
-    return plan->blocks >= plm_caps_blocks_per_request(&plan->in.caps);
+    return plan->blocks >= plm_plan_request_blocks(&plan->in);
 }
 
 int64_t plm_plan_shrink(const struct plm_plan *plan, int64_t failed_bytes, int64_t free_bytes)

@@ -12,6 +12,7 @@
 #include "core/plan/cost.h"
 
 #define PLM_PLAN_CGROUPS_MAX 8
+#define PLM_PLAN_WINDOWS_MAX 3 // KV groups beside the main one
 
 // Bounds of what is accepted, far above any machine, so that no sum or product can wrap.
 #define PLM_PLAN_BYTES_MAX       (INT64_C(1) << 56)
@@ -40,6 +41,8 @@ struct plm_plan_caps {
     uint32_t max_context;      // tokens of one request
     // Hybrid models: recurrent states kept for cached prefixes, beside one per sequence; else 0.
     uint32_t state_checkpoints;
+    // KV groups with a window: windows kept for cached prefixes, beside one per sequence; else 0.
+    uint32_t cached_windows;
     // Blocks of the pool at most, where nothing was asked for (core/engine/defaults.c); 0: no
     // limit.
     uint32_t max_blocks;
@@ -49,6 +52,12 @@ struct plm_plan_cgroup {
     int64_t limit;
     int64_t current;
     int64_t reclaimable;
+};
+
+// A KV group with a window beside the main one.
+struct plm_plan_window {
+    uint32_t window; // tokens
+    int64_t block_bytes;
 };
 
 struct plm_plan_input {
@@ -75,8 +84,12 @@ struct plm_plan_input {
     double memory_fraction; // 0 < f <= 1
     // The pool.
     struct plm_plan_caps caps;
-    int64_t state_bytes;         // of one recurrent state (its pool is in O already); else 0
-    int64_t block_bytes;         // of the full-attention group
+    int64_t state_bytes; // of one recurrent state (its pool is in O already); else 0
+    // KV groups beside the main one: their pools are in O already, as what serving allows asks.
+    uint32_t n_windows;
+    struct plm_plan_window windows[PLM_PLAN_WINDOWS_MAX];
+    uint32_t window;             // of the main group, in tokens; 0: it is a full one
+    int64_t block_bytes;         // of the main group
     int64_t max_slab_bytes;      // of the driver; 0: no limit
     uint32_t max_slabs;          // of the driver; 0: no limit
     int64_t prefix_cache_blocks; // PLM_PLAN_UNKNOWN: a quarter of what the sequences need
@@ -113,8 +126,9 @@ struct plm_plan {
     int64_t host_limit;
     int64_t host; // what is still to come of host limit and caller, and page tables
     int64_t budget;
-    int64_t
-        blocks_cap; // max_sequences x ceil(max_context / 16) + prefix_cache_blocks, or max_blocks
+    // max_sequences x ceil(max_context / 16) + prefix_cache_blocks, or max_blocks. Where the main
+    // group has a window: plm_plan_window_least() in place of the product.
+    int64_t blocks_cap;
     int64_t prefix_cache_blocks;
     int64_t blocks;
     int64_t kv_bytes; // of the slabs that hold them
@@ -130,6 +144,24 @@ struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps);
 // Whether no cap on shapes is above its limit.
 bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits);
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
+// Blocks of the main group: those of one longest request that runs alone, and the fewest with which
+// serving starts (one per sequence; with a window those of all windows beside a step).
+int64_t plm_plan_request_blocks(const struct plm_plan_input *in);
+int64_t plm_plan_least_blocks(const struct plm_plan_input *in);
+
+// windows.c: blocks of a group with a window under these caps: max_sequences x
+// plm_kv_sequence_blocks(), and those of the chunks of one step; and what cached prefixes get.
+int64_t plm_plan_window_least(const struct plm_plan_caps *caps, uint32_t window);
+int64_t plm_plan_window_cached(const struct plm_plan_caps *caps, uint32_t window);
+struct plm_plan_pool {
+    int64_t blocks;
+    struct plm_slab_rule slabs;
+    int64_t bytes; // of its slabs
+};
+// The pool of in->windows[i], and the bytes of all of them.
+void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps,
+                          uint32_t i, struct plm_plan_pool *ret);
+int64_t plm_plan_window_bytes(const struct plm_plan_input *in, const struct plm_plan_caps *caps);
 
 // PLM_OK, or INVALID with the field's name: a fraction that is 0, above 1 or NaN, a negative size.
 int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err);
@@ -138,10 +170,11 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err);
 int plm_plan_compute(const struct plm_plan_input *in, struct plm_plan *ret, struct plm_error *err);
 // Sets the number of blocks and what follows from it (kv_bytes, line); the slab rule stays.
 void plm_plan_set_blocks(struct plm_plan *plan, int64_t blocks, enum plm_plan_term why);
-// Start needs one block per sequence; a pinned size needs its blocks within the budget.
+// Start needs plm_plan_least_blocks(); a pinned size needs its blocks within the budget.
 // *ret_missing (may be NULL): bytes short, 0 if enough.
 bool plm_plan_enough(const struct plm_plan *plan, int64_t *ret_missing);
-// Whether one request of max_context tokens finishes: its blocks are in the pool.
+// Whether one request of max_context tokens finishes: its blocks are in the pool
+// (plm_plan_request_blocks).
 bool plm_plan_one_finishes(const struct plm_plan *plan);
 // Blocks after a failed validation: missing = failed_bytes - free_bytes, at least 0 (both 0 after a
 // failed submit or LOST); min(blocks - ceil((missing + slab) / block bytes), floor(0.95 x blocks)).
@@ -166,7 +199,9 @@ int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table
 // the blocks of one whole request and one block per sequence; 0: none.
 uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table);
 // Caps at most those of the input for which the same holds: the context is lowered, and before it,
-// where a model keeps recurrent states, their checkpoints and then the sequences. False: none.
+// where a model has windows or keeps recurrent states, what of them is kept for cached prefixes and
+// then the sequences (with windows only as far as the context is shorter than some of them). False:
+// none.
 bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
                        struct plm_plan_caps *ret);
 

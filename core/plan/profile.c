@@ -101,7 +101,7 @@ static int measure_small(struct plm_loop *l)
     plm_loop_pool_resize(l, 0);
     l->in.caps.batch_max_tokens = (uint32_t)plm_min_i64(SMALL_BATCH, asked.caps.batch_max_tokens);
     l->in.caps.max_sequences = 1;
-    l->in.caps.state_checkpoints = 0;
+    l->in.caps.state_checkpoints = l->in.caps.cached_windows = 0;
     l->in.caps.max_context = (uint32_t)plm_min_i64(SMALL_CONTEXT, asked.caps.max_context);
     int r = plm_loop_agree(l, l->ops->set_caps(l->ops->ctx, &l->in.caps));
     if (r == PLM_OK)
@@ -141,13 +141,16 @@ static bool lower_caps(struct plm_loop *l)
     fit.max_context = (uint32_t)plm_loop_min(l, fit.max_context);
     fit.max_sequences = (uint32_t)plm_loop_min(l, fit.max_sequences);
     fit.state_checkpoints = (uint32_t)plm_loop_min(l, fit.state_checkpoints);
+    fit.cached_windows = (uint32_t)plm_loop_min(l, fit.cached_windows);
     if (fit.max_context == 0 || fit.max_sequences == 0)
         return false;
     caps->max_context = fit.max_context;
     caps->max_sequences = fit.max_sequences;
     caps->state_checkpoints = fit.state_checkpoints;
+    caps->cached_windows = fit.cached_windows;
     return fit.max_context < before.max_context || fit.max_sequences < before.max_sequences ||
-           fit.state_checkpoints < before.state_checkpoints;
+           fit.state_checkpoints < before.state_checkpoints ||
+           fit.cached_windows < before.cached_windows;
 }
 
 int plm_loop_take_workspace(struct plm_loop *l)
@@ -276,6 +279,9 @@ int64_t plm_profile_room(const struct plm_profile_opts *opts,
 static void log_lowered(const struct plm_profile_opts *opts, const struct plm_plan_caps *caps)
 {
     const struct plm_plan_caps *asked = &opts->in.caps;
+    if (caps->cached_windows < asked->cached_windows)
+        plm_logf(opts->log, PLM_LOG_WARN, "windows kept for prefixes are lowered from %u to %u",
+                 asked->cached_windows, caps->cached_windows);
     if (caps->state_checkpoints < asked->state_checkpoints)
         plm_logf(opts->log, PLM_LOG_WARN, "states kept for prefixes are lowered from %u to %u",
                  asked->state_checkpoints, caps->state_checkpoints);

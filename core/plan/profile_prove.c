@@ -213,10 +213,11 @@ static bool starts(struct plm_loop *l, const struct plm_plan_input *in, struct p
 static bool find_size(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
 {
     const int64_t most = plm_loop_min(l, failed->blocks);
-    const int64_t sizes[] = {plm_loop_min(l, l->res->probe_blocks), failed->in.caps.max_sequences};
+    const int64_t least = plm_plan_least_blocks(&failed->in);
+    const int64_t sizes[] = {plm_loop_min(l, l->res->probe_blocks), least};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         struct plm_plan_input in = l->opts->in;
-        if (sizes[i] >= most || sizes[i] < failed->in.caps.max_sequences)
+        if (sizes[i] >= most || sizes[i] < least)
             continue;
         in.pinned_tokens = sizes[i] * PLM_KV_BLOCK_TOKENS;
         in.caps.max_context = (uint32_t)plm_min_i64(in.caps.max_context, in.pinned_tokens);
@@ -231,7 +232,7 @@ static bool find_caps(struct plm_loop *l, const struct plm_plan *failed, struct 
 {
     struct plm_plan_input in = l->opts->in;
     in.caps.max_sequences = 1;
-    in.caps.state_checkpoints = 0;
+    in.caps.state_checkpoints = in.caps.cached_windows = 0;
     in.caps.batch_max_tokens = (uint32_t)plm_min_i64(32, in.caps.batch_max_tokens);
     for (uint32_t context = failed->in.caps.max_context; context >= PLM_KV_BLOCK_TOKENS;
          context /= 2) {

@@ -43,7 +43,7 @@ bool plm_loop_pinned(const struct plm_loop *l)
 
 uint32_t plm_loop_least_blocks(const struct plm_loop *l)
 {
-    return l->in.caps.max_sequences;
+    return (uint32_t)plm_plan_least_blocks(&l->in);
 }
 
 // ---- ranks ----

@@ -27,14 +27,14 @@ int64_t plm_plan_state_pool(const struct plm_plan_input *in, const struct plm_pl
     return plm_round_up_i64(bytes, in->g);
 }
 
-// What the caps decide of the resident bytes: workspace and states.
+// What the caps decide of the resident bytes: workspace, windows and states.
 static int64_t by_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
                        const struct plm_plan_caps *caps)
 {
     struct plm_shape shape = plm_caps_shape(caps);
     int64_t bytes = plm_cost(table, &shape);
     bytes = bytes > PLM_PLAN_BYTES_MAX ? PLM_PLAN_BYTES_MAX : plm_round_up_i64(bytes, in->g);
-    return bytes + plm_plan_state_pool(in, caps);
+    return bytes + plm_plan_state_pool(in, caps) + plm_plan_window_bytes(in, caps);
 }
 
 int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
@@ -94,6 +94,39 @@ uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_
     return blocks < 0 ? 0 : caps.max_context;
 }
 
+// Sequences give way to the context only up to so many windows: beyond them a model with windows
+// takes little for a longer one, and nobody would have asked for one sequence.
+#define CONTEXT_WINDOWS 8
+
+static uint32_t least_context(const struct plm_plan_input *in)
+{
+    uint64_t window = in->window;
+    for (uint32_t i = 0; i < in->n_windows; i++) {
+        if (in->windows[i].window > window)
+            window = in->windows[i].window;
+    }
+    window = plm_round_up(window, PLM_KV_BLOCK_TOKENS) * CONTEXT_WINDOWS;
+    return window < in->caps.max_context ? (uint32_t)window : in->caps.max_context;
+}
+
+// What is kept for cached prefixes goes first, then sequences, then the context.
+static bool fit_windows(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                        struct plm_plan_caps *ret)
+{
+    struct plm_plan plan;
+    if (largest(in, table, ret, &ret->cached_windows, 1, 0, in->caps.cached_windows) >= 0)
+        return true;
+    ret->cached_windows = 0;
+    ret->max_context = least_context(in);
+    if (largest(in, table, ret, &ret->max_sequences, 1, 1, in->caps.max_sequences) < 0)
+        ret->max_sequences = 1;
+    ret->max_context = in->caps.max_context;
+    if (plm_plan_replan(in, table, ret, &plan, NULL) != PLM_OK)
+        return false;
+    ret->max_context = plm_plan_fit_context(&plan.in, table);
+    return ret->max_context > 0;
+}
+
 bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
                        struct plm_plan_caps *ret)
 {
@@ -102,6 +135,8 @@ bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_ta
     *ret = in->caps;
     if (fits(in, table, ret))
         return true;
+    if (in->n_windows > 0 || in->window > 0)
+        return fit_windows(in, table, ret);
     if (in->state_bytes > 0) {
         if (largest(in, table, ret, &ret->state_checkpoints, 1, 0, in->caps.state_checkpoints) >= 0)
             return true;

@@ -101,6 +101,23 @@ static void snapshot_fields(struct plm_buf *buf, const struct plm_plan_input *in
     close_with(buf, ']');
 }
 
+// KV groups beside the main one.
+static void windows_json(struct plm_buf *buf, const struct plm_plan_input *in)
+{
+    struct plm_plan_pool pool;
+    open_list(buf, "windows");
+    for (uint32_t i = 0; i < in->n_windows; i++) {
+        plm_plan_window_pool(in, &in->caps, i, &pool);
+        open_object(buf, NULL);
+        integer(buf, "window", in->windows[i].window);
+        integer(buf, "block_bytes", in->windows[i].block_bytes);
+        integer(buf, "blocks", pool.blocks);
+        integer(buf, "bytes", pool.bytes);
+        close_with(buf, '}');
+    }
+    close_with(buf, ']');
+}
+
 // Every field of the formula by its name.
 void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_plan *plan)
 {
@@ -127,8 +144,11 @@ void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_
     integer(buf, "max_context", plan->in.caps.max_context);
     integer(buf, "batch_max_tokens", plan->in.caps.batch_max_tokens);
     integer(buf, "state_checkpoints", plan->in.caps.state_checkpoints);
+    integer(buf, "cached_windows", plan->in.caps.cached_windows);
     integer_or_null(buf, "max_blocks", plan->in.caps.max_blocks, 0);
     integer(buf, "state_bytes", plan->in.state_bytes);
+    windows_json(buf, &plan->in);
+    integer(buf, "window", plan->in.window);
     integer(buf, "block_bytes", plan->in.block_bytes);
     integer(buf, "max_slab_bytes", plan->in.max_slab_bytes);
     integer(buf, "max_slabs", plan->in.max_slabs);
@@ -183,6 +203,7 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
     integer(buf, "max_context", profile->stressed.max_context);
     integer(buf, "batch_max_tokens", profile->stressed.batch_max_tokens);
     integer(buf, "state_checkpoints", profile->stressed.state_checkpoints);
+    integer(buf, "cached_windows", profile->stressed.cached_windows);
     close_with(buf, '}');
     boolean(buf, "context_lowered", profile->context_lowered);
     integer(buf, "not_returned", profile->not_returned);
@@ -253,6 +274,23 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
 
 // ---- GET /v1/memory ----
 
+static void groups_json(struct plm_buf *buf, const struct plm_report_device *d)
+{
+    open_list(buf, "groups");
+    for (uint32_t i = 0; i < d->n_groups; i++) {
+        const struct plm_report_group *group = &d->groups[i];
+        open_object(buf, NULL);
+        integer(buf, "window", group->window);
+        integer(buf, "bytes", (int64_t)group->block_bytes);
+        integer(buf, "total", group->total);
+        integer(buf, "used", group->used);
+        integer(buf, "cached", group->cached);
+        integer(buf, "free", group->free);
+        close_with(buf, '}');
+    }
+    close_with(buf, ']');
+}
+
 static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
 {
     const struct plm_ledger_stats *ledger = &d->ledger;
@@ -282,6 +320,7 @@ static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
     integer(buf, "cached", d->blocks_cached);
     integer(buf, "free", d->blocks_free);
     close_with(buf, '}');
+    groups_json(buf, d);
     plm_report_formula(buf, "plan", d->plan);
     close_with(buf, '}');
 }
@@ -426,6 +465,24 @@ static void host_rows(struct plm_buf *buf, const struct plm_plan *plan)
         row(buf, "    connections", plan->in.host_caller, "of the program around the engine");
 }
 
+// The pools of KV groups beside the main one.
+static void window_rows(struct plm_buf *buf, const struct plm_plan_input *in)
+{
+    const struct plm_plan_caps *caps = &in->caps;
+    struct plm_plan_pool pool;
+    char label[40], note[96];
+    for (uint32_t i = 0; i < in->n_windows; i++) {
+        const uint32_t window = in->windows[i].window;
+        const int64_t cached = plm_plan_window_cached(caps, window);
+        plm_plan_window_pool(in, caps, i, &pool);
+        snprintf(label, sizeof(label), "    windows of %u tokens", window);
+        snprintf(note, sizeof(note),
+                 "%" PRId64 " blocks: %u requests and a step, %" PRId64 " cached", pool.blocks,
+                 caps->max_sequences, cached);
+        row(buf, label, pool.bytes, note);
+    }
+}
+
 static void resident_rows(struct plm_buf *buf, const struct plm_report_head *head,
                           const struct plm_plan *plan)
 {
@@ -444,6 +501,7 @@ static void resident_rows(struct plm_buf *buf, const struct plm_report_head *hea
                 row(buf, of, head->weights[w].bytes, "");
         }
     }
+    window_rows(buf, &plan->in);
     if (plan->in.unified)
         host_rows(buf, plan);
     row(buf, "- margin", plan->margin, "kept free for ever");

@@ -55,15 +55,26 @@ void plm_report_defaults(struct plm_buf *buf, const struct plm_report_head *head
 void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_plan *plan);
 void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile);
 
+// Blocks of one KV group.
+struct plm_report_group {
+    uint32_t window; // tokens; 0: full
+    uint64_t block_bytes;
+    uint32_t total, used, cached, free;
+};
+
+#define PLM_REPORT_GROUPS_MAX (PLM_PLAN_WINDOWS_MAX + 1)
+
 struct plm_report_device {
     const char *id;
     const char *name;
     uint32_t workers; // threads that compute; 0: a device of its own
     const struct plm_plan *plan;
     struct plm_ledger_stats ledger;
-    int64_t limit_bytes;   // the line now
-    int64_t foreign_bytes; // as of the last reading
-    uint32_t blocks_total, blocks_used, blocks_cached, blocks_free;
+    int64_t limit_bytes;                                            // the line now
+    int64_t foreign_bytes;                                          // as of the last reading
+    uint32_t blocks_total, blocks_used, blocks_cached, blocks_free; // of the main group
+    uint32_t n_groups;
+    struct plm_report_group groups[PLM_REPORT_GROUPS_MAX];
 };
 
 struct plm_report_refusal {

@@ -127,6 +127,7 @@ static void suggest_together(const struct plm_plan_input *in, const struct plm_c
     struct plm_plan_input small = *in;
     struct plm_plan plan;
     small.caps.max_sequences = 1;
+    small.caps.cached_windows = 0;
     small.caps.batch_max_tokens = (uint32_t)plm_min_i64(2 * BATCH_LEAST, in->caps.batch_max_tokens);
     if (plm_plan_replan(in, table, &small.caps, &plan, NULL) != PLM_OK)
         return;

@@ -120,6 +120,23 @@ static input hybrid(void)
     return in;
 }
 
+// Beside the main group one with windows of one token: two blocks of half a MiB for each.
+static input with_windows(input in)
+{
+    in.n_windows = 1;
+    in.windows[0] = (struct plm_plan_window){.window = 1, .block_bytes = BLOCK / 2};
+    in.caps.cached_windows = 64;
+    return in;
+}
+static input windows(void)
+{
+    return with_windows(card());
+}
+static input ample_windows(void)
+{
+    return with_windows(ample());
+}
+
 // One block per sequence, and as many in the prefix cache.
 static input one_block_each(void)
 {
@@ -135,6 +152,21 @@ static input one_sequence(void)
     in.caps.max_sequences = 1;
     in.prefix_cache_blocks = 0;
     in.caps.max_context = 4096;
+    return in;
+}
+
+// The only group has a window, of a thousand blocks.
+static input one_window(void)
+{
+    input in = one_sequence();
+    in.caps.max_context = 32768;
+    in.window = 16000;
+    return in;
+}
+static input pinned_window(void)
+{
+    input in = one_window();
+    in.pinned_tokens = 2000 * 16;
     return in;
 }
 
@@ -419,6 +451,19 @@ static void more_checkpoints(input *in, int64_t n)
 {
     in->caps.state_checkpoints += (uint32_t)n;
 }
+static void more_cached_windows(input *in, int64_t n)
+{
+    in->caps.cached_windows += (uint32_t)n;
+}
+static void another_group(input *in, int64_t n)
+{
+    in->n_windows = 1;
+    in->windows[0] = (struct plm_plan_window){.window = 1, .block_bytes = n * BLOCK};
+}
+static void shorter_window(input *in, int64_t n)
+{
+    in->window -= 16 * (uint32_t)n;
+}
 static void more_state_sequences(input *in, int64_t n)
 {
     in->caps.max_sequences += (uint32_t)n;
@@ -493,6 +538,10 @@ static int64_t per_sequence(int64_t n) // its MiB, two of its table, and its sta
 {
     return 4 * n;
 }
+static int64_t of_windows(int64_t n) // two blocks for each of 64 sequences, and 2,048 rows
+{
+    return 256 * n;
+}
 static int64_t times_states(int64_t n) // 64 sequences and 64 checkpoints
 {
     return 128 * n;
@@ -551,6 +600,11 @@ static const struct mutation mutations[] = {
      per_sequence},
     {"checkpoints", "state_checkpoints", REPLAN, hybrid, more_checkpoints, ample_hybrid, NULL,
      NULL},
+    {"cached windows", "cached_windows", REPLAN, windows, more_cached_windows, ample_windows, NULL,
+     NULL},
+    {"another group", "n_windows windows", ESTIMATE, before_load, another_group, ample_hybrid, NULL,
+     of_windows},
+    {"window", "window", COMPUTE, one_window, shorter_window, pinned_window, NULL, NULL},
     {"state bytes", "state_bytes", ESTIMATE, before_load, more_state_bytes, ample_hybrid, NULL,
      times_states},
 };
@@ -654,9 +708,10 @@ START_TEST(every_field_of_the_input_has_a_case)
     fclose(f);
     ck_assert_uint_lt(len, sizeof(text) - 1);
     // The numbers say that the reader above has read them all.
-    ck_assert_int_eq(check_struct(text, "struct plm_plan_input {"), 25);
-    ck_assert_int_eq(check_struct(text, "struct plm_plan_caps {"), 5);
+    ck_assert_int_eq(check_struct(text, "struct plm_plan_input {"), 28);
+    ck_assert_int_eq(check_struct(text, "struct plm_plan_caps {"), 6);
     ck_assert_int_eq(check_struct(text, "struct plm_plan_cgroup {"), 3);
+    ck_assert_int_eq(check_struct(text, "struct plm_plan_window {"), 2);
     ck_assert(!has_case("no_such_field"));
 }
 END_TEST

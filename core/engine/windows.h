@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pools of KV groups beside the main one (windows.c).
+#ifndef PLM_ENGINE_WINDOWS_H
+#define PLM_ENGINE_WINDOWS_H
+
+struct plm_core;
+struct plm_plan_caps;
+
+// Takes the pools for these caps, as plm_plan_window_pool() says. They hold no slab before, nor
+// after a failure.
+int plm_core_take_windows(struct plm_core *core, const struct plm_plan_caps *caps);
+// Gives their slabs back; nothing uses a block.
+void plm_core_drop_windows(struct plm_core *core);
+
+#endif

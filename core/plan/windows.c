@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What KV groups with a window take. What serving allows decides it, not what memory is left: the
+// window of every sequence that may run, the chunks of a step, and the windows that are kept for
+// cached prefixes.
+#include "core/base/checked.h"
+#include "core/kv/group.h"
+#include "core/plan/plan.h"
+
+// a * b + c, none negative, cut to what a plan may hold.
+static int64_t product(int64_t a, int64_t b, int64_t c)
+{
+    int64_t sum;
+    if (__builtin_mul_overflow(a, b, &sum) || __builtin_add_overflow(sum, c, &sum) ||
+        sum > PLM_PLAN_BYTES_MAX)
+        return PLM_PLAN_BYTES_MAX;
+    return sum;
+}
+
+static int64_t sequence_blocks(const struct plm_plan_caps *caps, uint32_t window)
+{
+    return plm_kv_sequence_blocks(window, caps->max_context);
+}
+
+int64_t plm_plan_window_least(const struct plm_plan_caps *caps, uint32_t window)
+{
+    const struct plm_shape worst = plm_caps_shape(caps);
+    return product(caps->max_sequences, sequence_blocks(caps, window),
+                   (int64_t)plm_div_ceil(worst.rows, PLM_KV_BLOCK_TOKENS));
+}
+
+int64_t plm_plan_window_cached(const struct plm_plan_caps *caps, uint32_t window)
+{
+    return product(caps->cached_windows, sequence_blocks(caps, window), 0);
+}
+
+void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps,
+                          uint32_t i, struct plm_plan_pool *ret)
+{
+    const struct plm_plan_window *w = &in->windows[i];
+    const int64_t blocks =
+        plm_plan_window_least(caps, w->window) + plm_plan_window_cached(caps, w->window);
+    ret->blocks = plm_min_i64(blocks, PLM_POOL_BLOCKS_MAX);
+    ret->slabs = plm_slab_rule(product(ret->blocks, w->block_bytes, 0), w->block_bytes, in->g,
+                               in->max_slab_bytes, 0);
+    // A block that no slab holds fits nowhere.
+    ret->bytes =
+        ret->slabs.slab_blocks > 0 && blocks == ret->blocks
+            ? plm_min_i64(plm_slab_pool_bytes(&ret->slabs, ret->blocks), PLM_PLAN_BYTES_MAX)
+            : PLM_PLAN_BYTES_MAX;
+}
+
+int64_t plm_plan_window_bytes(const struct plm_plan_input *in, const struct plm_plan_caps *caps)
+{
+    struct plm_plan_pool pool;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < in->n_windows; i++) {
+        plm_plan_window_pool(in, caps, i, &pool);
+        bytes = plm_min_i64(bytes + pool.bytes, PLM_PLAN_BYTES_MAX);
+    }
+    return bytes;
+}
