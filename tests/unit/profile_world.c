@@ -188,6 +188,7 @@ static int on_caps(void *ctx, const struct plm_plan_caps *caps)
     int r = called(w, CALL_CAPS);
     struct plm_shape shape = plm_caps_shape(caps);
     int64_t bytes = world_up(plm_cost(&world_table, &shape), w->g);
+    bytes += plm_plan_window_bytes(&w->in, caps); // groups beside the main one
     w->ws = 0;
     if (r != PLM_OK)
         return r;
@@ -309,6 +310,7 @@ int world_start(struct world *w, struct plm_profile_opts opts, struct plm_profil
                                        .capture = w->graphs ? on_capture : NULL,
                                        .phase_peaks = on_peaks};
     opts.clock = &clock;
+    w->in = opts.in;
     *err = (struct plm_error){.msg = ""};
     int r = plm_profile_run(&opts, &ops, ret, err);
     if (r == PLM_OK) {

@@ -40,6 +40,7 @@ struct world {
     struct plm_slab_rule rule;
     uint32_t blocks, max_blocks;
     struct plm_plan_caps caps;
+    struct plm_plan_input in; // as asked
     bool sealed;
     // What happened.
     bool warm[PLM_STRESS_KINDS];

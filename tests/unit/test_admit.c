@@ -79,6 +79,50 @@ START_TEST(an_idle_engine_admits)
 }
 END_TEST
 
+// A main group with a window: what counts is how many windows the pool holds, whatever the length.
+START_TEST(windows_are_counted_not_tokens)
+{
+    struct plm_admit_limits l = limits();
+    l.window_blocks = 30;
+    l.blocks_total = 4 * 30 + 8; // of 8 sequences that serving allows, 4 have a window here
+    struct plm_admit_state s = idle(&l);
+    struct plm_admit_result r = check(&l, &s, ask_of(4000, 96, 1, 0, 0)); // 256 blocks in full
+    ck_assert_int_eq(r.verdict, PLM_ADMIT);
+    ck_assert_uint_eq(r.blocks_now, 31);
+    ck_assert_uint_eq(r.blocks_full, 31);
+    r = check(&l, &s, ask_of(100, 0, 8, 0, 0)); // an open end goes to the context
+    ck_assert_int_eq(r.verdict, PLM_ADMIT);
+    ck_assert_uint_eq(r.max_tokens, 4096 - 100);
+    s.sequences = 3;
+    s.blocks_available = 0; // what others use does not matter
+    ck_assert_int_eq(check(&l, &s, ask_of(4000, 96, 1, 0, 0)).verdict, PLM_ADMIT);
+    s.sequences = 4;
+    r = check(&l, &s, ask_of(1, 1, 1, 0, 0));
+    ck_assert_int_eq(r.verdict, PLM_WAIT);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    l.queue_max = 0;
+    r = check(&l, &s, ask_of(1, 1, 1, 0, 0));
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_int_eq(r.needed_bytes, (5 * 30 + 1) * 1000);
+    ck_assert_int_eq(r.limit_bytes, (4 * 30 + 8) * 1000);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 0); // nothing would start
+    // A context too long is one still, and its offer is taken.
+    s.sequences = 0;
+    r = check(&l, &s, ask_of(4000, 500, 1, 0, 0));
+    ck_assert_int_eq(r.term, PLM_ADMIT_CONTEXT);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 4000);
+    ck_assert_uint_eq(r.offer.max_tokens, 96);
+    ck_assert_int_eq(check(&l, &s, ask_of(4000, 96, 1, 0, 0)).verdict, PLM_ADMIT);
+    // A neighbour left less than one window.
+    s.blocks_total = 20;
+    r = check(&l, &s, ask_of(10, 10, 1, 0, 0));
+    ck_assert_int_eq(r.verdict, PLM_REFUSE_NOW);
+    ck_assert_int_eq(r.term, PLM_ADMIT_KV);
+    ck_assert_uint_eq(r.offer.prompt_tokens, 0);
+}
+END_TEST
+
 START_TEST(never_names_its_term)
 {
     struct plm_admit_limits l = limits();
@@ -619,6 +663,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, blocks_of_choices_share_the_prompt);
     tcase_add_test(tc, an_idle_engine_admits);
+    tcase_add_test(tc, windows_are_counted_not_tokens);
     tcase_add_test(tc, never_names_its_term);
     tcase_add_test(tc, what_can_not_start_in_time_is_refused_at_once);
     tcase_add_test(tc, an_answer_is_expected_to_be_as_long_as_others_were);

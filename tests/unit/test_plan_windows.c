@@ -7,6 +7,7 @@
 #include "core/base/checked.h"
 #include "core/plan/dry.h"
 #include "core/plan/plan.h"
+#include "tests/support/suite.h"
 
 #define MIB (INT64_C(1) << 20)
 #define GIB (INT64_C(1) << 30)
@@ -212,9 +213,5 @@ int main(void)
     tcase_add_test(tc, windows_alone_are_planned_from_the_budget);
     tcase_add_test(tc, gemma3_27b_on_a_card_of_24_gib);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

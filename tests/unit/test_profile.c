@@ -153,6 +153,46 @@ START_TEST(the_context_is_lowered_until_one_request_finishes)
 }
 END_TEST
 
+#define SAID_BYTES 4096
+
+static void keep_line(void *ctx, int level, const char *line)
+{
+    char *text = ctx;
+    const size_t n = strlen(text);
+    (void)level;
+    snprintf(text + n, SAID_BYTES - n, "%s\n", line);
+}
+
+// Windows that do not fit: those of cached prefixes go first, then sequences, then the context;
+// each is said.
+START_TEST(windows_are_lowered_and_said)
+{
+    static char said[SAID_BYTES];
+    const struct plm_log log = {keep_line, said, PLM_LOG_WARN};
+    struct plm_profile_opts o = world_options();
+    struct plm_profile p;
+    o.log = &log;
+    o.in.caps.cached_windows = 2;
+    o.in.n_windows = 1;
+    o.in.windows[0] = (struct plm_plan_window){.window = 1024, .block_bytes = MIB};
+    struct world w = world_plain();
+    o.in.caps.max_sequences = 8; // 8 x 66 MiB, 2 x 66 and 128
+    OK(&w, o, &p);
+    ck_assert_uint_eq(p.plan.in.caps.cached_windows, 2);
+    ck_assert_str_eq(said, "");
+    o.in.windows[0].block_bytes = 16 * MIB; // 10.3 GiB for the sequences, of 10.6
+    w = world_plain();
+    said[0] = '\0';
+    OK(&w, o, &p);
+    ck_assert_uint_eq(p.plan.in.caps.cached_windows, 0);
+    ck_assert_uint_lt(p.plan.in.caps.max_sequences, 8);
+    ck_assert_ptr_nonnull(strstr(said, "windows kept for prefixes are lowered from 2 to 0\n"));
+    ck_assert_ptr_nonnull(strstr(said, "sequences at once are lowered from 8 to "));
+    ck_assert_uint_ge(p.plan.in.caps.max_context, 8192);
+    ck_assert_int_eq(p.plan.resident, world_held(&w) - p.plan.kv_bytes);
+}
+END_TEST
+
 START_TEST(a_failure_names_knobs_that_work)
 {
     struct world w = world_plain();
@@ -479,6 +519,12 @@ START_TEST(random_devices_end_well_or_with_a_reason)
         o.in.caps.max_sequences = 1 + r[11] % 100;
         o.in.caps.max_context = 16 + r[0] % 40000;
         o.in.caps.batch_max_tokens = 16 + r[1] % 3000;
+        if (r[4] % 4 == 0) {
+            o.in.n_windows = 1;
+            o.in.windows[0] = (struct plm_plan_window){.window = 1 + r[5] % 4000,
+                                                       .block_bytes = (1 + r[6] % 8) * MIB};
+            o.in.caps.cached_windows = r[7] % 20;
+        }
         o.in.operator_limit = r[2] % 3 ? 0 : (int64_t)(r[3] % 8000 + 500) * MIB;
         if (w.weights + w.foreign + w.context > w.total)
             continue;
@@ -594,6 +640,7 @@ int main(void)
     tcase_add_test(tc, cold_and_warm_starts_plan_the_same);
     tcase_add_test(tc, growth_under_load_doubles_into_the_margin);
     tcase_add_test(tc, the_context_is_lowered_until_one_request_finishes);
+    tcase_add_test(tc, windows_are_lowered_and_said);
     tcase_add_test(tc, a_failure_names_knobs_that_work);
     tcase_add_test(tc, what_the_driver_hides_is_found_by_validation);
     tcase_add_test(tc, released_bytes_that_do_not_come_back_are_not_planned_with);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <check.h>
 #include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/plan/report.h"
@@ -138,6 +140,18 @@ static struct plm_report_memory make_memory(const struct plm_report_device *devi
         .n_counters = 2};
 }
 
+static void check_groups(struct json_object *d)
+{
+    ck_assert_uint_eq(json_object_array_length(get(d, "groups")), 2);
+    struct json_object *group = json_object_array_get_idx(get(d, "groups"), 1);
+    ck_assert_int_eq(number(group, "window"), 1024);
+    ck_assert_int_eq(number(group, "bytes"), 9);
+    ck_assert_int_eq(number(group, "total"), 6);
+    ck_assert_int_eq(number(group, "used"), 3);
+    ck_assert_int_eq(number(group, "cached"), 2);
+    ck_assert_int_eq(number(group, "free"), 1);
+}
+
 START_TEST(the_memory_report)
 {
     struct plm_host *host = plm_host_create(0);
@@ -155,7 +169,11 @@ START_TEST(the_memory_report)
         .blocks_total = 10,
         .blocks_used = 4,
         .blocks_cached = 5,
-        .blocks_free = 1};
+        .blocks_free = 1,
+        .n_groups = 2,
+        .groups = {
+            {.block_bytes = 7, .total = 10, .used = 4, .cached = 5, .free = 1},
+            {.window = 1024, .block_bytes = 9, .total = 6, .used = 3, .cached = 2, .free = 1}}};
     const struct plm_report_refusal refusals[2] = {
         {1700000000123456789, true, PLM_ADMIT_KV, 5, 4, {1, 2, 3}},
         {1700000001123456789, false, PLM_ADMIT_QUEUE, 7, 6, {0, 0, 0}}};
@@ -191,6 +209,7 @@ START_TEST(the_memory_report)
     ck_assert_int_eq(number(b, "tokens"), 16);
     ck_assert_int_eq(number(b, "used") + number(b, "cached") + number(b, "free"),
                      number(b, "total"));
+    check_groups(d);
     check_formula(get(d, "plan"), &plan);
     ck_assert_int_eq(number(get(o, "host"), "used_bytes"), 9);
     ck_assert_int_eq(number(get(get(o, "host"), "by_owner"), "kv"), 3);
@@ -264,6 +283,41 @@ START_TEST(the_table_says_who_binds)
 }
 END_TEST
 
+// The pools of further groups: their size by the formula, in JSON and in the table.
+START_TEST(windows_are_shown)
+{
+    struct plm_host *host = plm_host_create(0);
+    struct plm_plan plan = make_plan();
+    struct plm_plan_pool pool;
+    struct plm_buf buf;
+    char want[160];
+    plan.in.n_windows = 1;
+    plan.in.windows[0] = (struct plm_plan_window){.window = 512, .block_bytes = 4096};
+    plan.in.caps.cached_windows = 3;
+    plm_plan_window_pool(&plan.in, &plan.in.caps, 0, &pool);
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    plm_report_plan_json(&buf, &head, &plan, NULL);
+    struct json_object *o = json_tokener_parse(buf.data);
+    struct json_object *p = get(o, "plan"), *w = json_object_array_get_idx(get(p, "windows"), 0);
+    ck_assert_int_eq(number(p, "cached_windows"), 3);
+    ck_assert_int_eq(number(p, "window"), 0);
+    ck_assert_int_eq(number(w, "window"), 512);
+    ck_assert_int_eq(number(w, "block_bytes"), 4096);
+    ck_assert_int_eq(number(w, "blocks"), pool.blocks);
+    ck_assert_int_eq(number(w, "bytes"), pool.bytes);
+    json_object_put(o);
+    plm_buf_finish(&buf);
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    plm_report_plan_table(&buf, &head, &plan, NULL);
+    ck_assert_ptr_nonnull(strstr(buf.data, "    windows of 512 tokens"));
+    snprintf(want, sizeof(want), "%lld blocks: %u requests and a step, %d cached",
+             (long long)pool.blocks, plan.in.caps.max_sequences, 3 * 34);
+    ck_assert_msg(strstr(buf.data, want) != NULL, "%s", buf.data);
+    plm_buf_finish(&buf);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 START_TEST(each_host_allocation_may_fail)
 {
     struct plm_host *host = plm_host_create(0);
@@ -292,6 +346,7 @@ int main(void)
     tcase_add_test(tc, the_memory_report);
     tcase_add_test(tc, the_table_says_who_binds);
     tcase_add_loop_test(tc, the_table_marks_what_sized_the_cache, 0, 5);
+    tcase_add_test(tc, windows_are_shown);
     tcase_add_test(tc, each_host_allocation_may_fail);
     suite_add_tcase(suite, tc);
     return suite_run(suite);
