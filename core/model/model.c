@@ -158,25 +158,77 @@ static int make_layers(struct plm_model *model, struct plm_error *err)
     return r;
 }
 
-// Layers whose K and V have the same form share a group.
+static bool same_group(const struct plm_kv_group *a, const struct plm_kv_group *b)
+{
+    return a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->window == b->window;
+}
+
+// What a sequence of the trained context keeps.
+static uint64_t group_bytes(const struct plm_model *model, const struct plm_kv_group *group)
+{
+    const uint32_t context = model->hp.n_ctx_train;
+    return plm_kv_sequence_blocks(group->window, context) * plm_kv_block_bytes(group);
+}
+
+// The group that takes what memory is left is the first one: the full one, or in a model without
+// one the window group with the most bytes.
+static uint32_t main_group(const struct plm_model *model)
+{
+    const struct plm_model_facts *f = &model->facts;
+    uint32_t best = 0;
+    for (uint32_t g = 0; g < f->n_groups; g++) {
+        if (f->groups[g].window == 0)
+            return g;
+        if (group_bytes(model, &f->groups[g]) > group_bytes(model, &f->groups[best]))
+            best = g;
+    }
+    return best;
+}
+
+static int add_to_group(struct plm_model *model, struct plm_layer *layer, struct plm_error *err)
+{
+    struct plm_model_facts *f = &model->facts;
+    const struct plm_layer_spec *s = &layer->spec;
+    const struct plm_kv_group own = {.kv_heads = s->n_kv_head,
+                                     .head_dim = s->head_dim,
+                                     .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16,
+                                     .window = s->window < model->hp.n_ctx_train ? s->window : 0};
+    uint32_t g = 0;
+    while (g < f->n_groups && !same_group(&f->groups[g], &own))
+        g++;
+    if (g == PLM_KV_GROUPS_MAX)
+        return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: layers with K and V of more than %d kinds",
+                        model->arch->name, PLM_KV_GROUPS_MAX);
+    for (uint32_t i = 0; g == f->n_groups && own.window == 0 && i < f->n_groups; i++) {
+        if (f->groups[i].window == 0)
+            return plm_fail(err, PLM_ERR_UNSUPPORTED,
+                            "%s: layers without a window whose heads of K and V differ are not "
+                            "supported",
+                            model->arch->name);
+    }
+    if (g == f->n_groups)
+        f->groups[f->n_groups++] = own;
+    layer->group = g;
+    layer->kv_offset = f->groups[g].n_layers++ * plm_kv_layer_bytes(&own);
+    return PLM_OK;
+}
+
+// Layers whose K and V have the same form and window share a group.
 static int make_groups(struct plm_model *model, struct plm_error *err)
 {
     struct plm_model_facts *f = &model->facts;
+    int r = PLM_OK;
+    for (uint32_t il = 0; r == PLM_OK && il < model->hp.n_layer; il++)
+        r = add_to_group(model, &model->layers[il], err);
+    if (r != PLM_OK)
+        return r;
+    const uint32_t first = main_group(model);
+    const struct plm_kv_group moved = f->groups[0];
+    f->groups[0] = f->groups[first];
+    f->groups[first] = moved;
     for (uint32_t il = 0; il < model->hp.n_layer; il++) {
-        struct plm_layer *layer = &model->layers[il];
-        const struct plm_layer_spec *s = &layer->spec;
-        const struct plm_kv_group own = {.kv_heads = s->n_kv_head,
-                                         .head_dim = s->head_dim,
-                                         .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16};
-        struct plm_kv_group *group = &f->groups[0];
-        if (f->n_groups == 0)
-            f->groups[f->n_groups++] = own;
-        else if (group->kv_heads != own.kv_heads || group->head_dim != own.head_dim)
-            return plm_fail(err, PLM_ERR_UNSUPPORTED,
-                            "%s: layers with different heads of K and V are not supported",
-                            model->arch->name);
-        layer->group = 0;
-        layer->kv_offset = group->n_layers++ * plm_kv_layer_bytes(group);
+        uint32_t *group = &model->layers[il].group;
+        *group = *group == first ? 0 : *group == 0 ? first : *group;
     }
     return PLM_OK;
 }

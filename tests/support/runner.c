@@ -16,7 +16,8 @@ struct runner {
     struct plm_arena *kv;
     struct plm_arena *work;
     uint64_t workspace;
-    uint64_t *table;   // block addresses of the sequence
+    // Of the sequence in each group: addresses of its blocks, and behind them what a step is given.
+    uint64_t *tables[PLM_KV_GROUPS_MAX];
     uint32_t n_blocks; // capacity
     uint32_t n_past;
     uint32_t n_vocab;
@@ -68,29 +69,39 @@ static int load(struct runner *r, struct plm_error *err)
     return s == PLM_OK ? plm_device_warm_up(r->device, &needs, err) : s;
 }
 
+static int take_blocks(struct runner *r, uint32_t g)
+{
+    const uint64_t block = plm_kv_block_bytes(&plm_model_facts(r->model)->groups[g]);
+    int s = PLM_OK;
+    r->tables[g] = plm_calloc(r->host, PLM_HOST_KV, 2ull * r->n_blocks, sizeof(*r->tables[g]));
+    if (r->tables[g] == NULL)
+        return PLM_ERR_NOMEM_HOST;
+    for (uint32_t i = 0; s == PLM_OK && i < r->n_blocks; i++)
+        s = plm_arena_alloc(r->kv, block, PLM_COST_ALIGN, &r->tables[g][i]);
+    return s;
+}
+
 static int open_memory(struct runner *r, const struct runner_opts *opts, struct plm_error *err)
 {
     int s;
     r->ledger = plm_ledger_create(r->host);
     if (r->ledger == NULL)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a ledger");
-    const struct plm_kv_group *group = &plm_model_facts(r->model)->groups[0];
-    const uint64_t block = plm_kv_block_bytes(group);
+    const struct plm_model_facts *facts = plm_model_facts(r->model);
+    uint64_t kv = 0;
     r->n_blocks = (uint32_t)plm_div_ceil(opts->max_tokens, PLM_KV_BLOCK_TOKENS);
     const struct plm_shape shape = {ROWS_MAX, 1, ROWS_MAX, opts->max_tokens};
+    for (uint32_t g = 0; g < facts->n_groups; g++)
+        kv += plm_round_up(plm_kv_block_bytes(&facts->groups[g]), PLM_COST_ALIGN) * r->n_blocks;
     const uint64_t work = (uint64_t)plm_cost(plm_model_cost_table(r->model), &shape);
     if ((s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WEIGHTS, 0, &r->weights)) ||
-        (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_KV, block * r->n_blocks,
-                              &r->kv)) ||
+        (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_KV, kv, &r->kv)) ||
         (s = plm_arena_create(r->host, r->device, r->ledger, PLM_MEM_WORKSPACE, work, &r->work)) ||
         (s = plm_arena_alloc(r->work, work, PLM_COST_ALIGN, &r->workspace)))
         return plm_fail(err, s, "no memory to run a model");
-    r->table = plm_calloc(r->host, PLM_HOST_KV, r->n_blocks, sizeof(*r->table));
-    if (r->table == NULL)
-        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for a block table");
-    for (uint32_t i = 0; i < r->n_blocks; i++) {
-        if ((s = plm_arena_alloc(r->kv, block, PLM_COST_ALIGN, &r->table[i])))
-            return plm_fail(err, s, "no memory for a KV block");
+    for (uint32_t g = 0; g < facts->n_groups; g++) {
+        if ((s = take_blocks(r, g)) != PLM_OK)
+            return plm_fail(err, s, "no memory for the blocks of a sequence");
     }
     return PLM_OK;
 }
@@ -122,7 +133,8 @@ int runner_open(const char *path, const struct runner_opts *opts, struct runner 
 int64_t runner_close(struct runner *r)
 {
     struct plm_host *host = r->host;
-    plm_free(host, r->table);
+    for (uint32_t g = 0; g < PLM_KV_GROUPS_MAX; g++)
+        plm_free(host, r->tables[g]);
     plm_arena_destroy(r->work);
     plm_arena_destroy(r->kv);
     plm_arena_destroy(r->weights);
@@ -174,31 +186,47 @@ static int run(struct runner *r, const struct plm_forward *forward, float *logit
     return s;
 }
 
+// Blocks that no row of the step sees have no address there, as the scheduler has it: who reads
+// through one fails.
+static const uint64_t *table_of_step(struct runner *r, uint32_t g)
+{
+    const uint32_t window = plm_model_facts(r->model)->groups[g].window;
+    const uint32_t first = plm_kv_first_block(window, r->n_past);
+    uint64_t *table = r->tables[g] + r->n_blocks;
+    for (uint32_t i = 0; i < r->n_blocks; i++)
+        table[i] = i < first ? 0 : r->tables[g][i];
+    return table;
+}
+
 int runner_step(struct runner *r, const int32_t *tokens, uint32_t n, uint32_t n_logits,
                 float *logits, struct plm_error *err)
 {
     int32_t pos[ROWS_MAX], seq[ROWS_MAX] = {0}, rows[ROWS_MAX];
-    uint64_t slots[ROWS_MAX];
+    uint64_t slots[PLM_KV_GROUPS_MAX][ROWS_MAX];
+    const struct plm_model_facts *facts = plm_model_facts(r->model);
     if (n > ROWS_MAX || n_logits > n || r->n_past + n > r->n_blocks * PLM_KV_BLOCK_TOKENS)
         return plm_fail(err, PLM_ERR_INVALID, "a step of %u tokens after %u", n, r->n_past);
     for (uint32_t i = 0; i < n; i++) {
         pos[i] = (int32_t)(r->n_past + i);
-        slots[i] = r->table[(r->n_past + i) / PLM_KV_BLOCK_TOKENS];
+        for (uint32_t g = 0; g < facts->n_groups; g++)
+            slots[g][i] = r->tables[g][(r->n_past + i) / PLM_KV_BLOCK_TOKENS];
     }
     for (uint32_t i = 0; i < n_logits; i++)
         rows[i] = (int32_t)(n - n_logits + i);
     const uint32_t ctx = r->n_past + n;
-    const struct plm_forward forward = {
+    struct plm_forward forward = {
         .shape = {.rows = n, .seqs = 1, .logits_rows = n_logits, .ctx = ctx},
         .workspace = r->workspace,
         .tokens = tokens,
         .pos = pos,
         .seq = seq,
-        .slots = {slots},
-        .tables = {r->table},
         .table_stride = (uint32_t)plm_div_ceil(ctx, PLM_KV_BLOCK_TOKENS),
         .logits_rows = rows,
     };
+    for (uint32_t g = 0; g < facts->n_groups; g++) {
+        forward.slots[g] = slots[g];
+        forward.tables[g] = table_of_step(r, g);
+    }
     int s = run(r, &forward, logits);
     if (s != PLM_OK)
         return plm_fail(err, s, "a step failed: %s", plm_strstatus(s));
