@@ -23,7 +23,9 @@
 #define OUT_MAX 128u
 
 static const char *const models[] = {"llama-tied-q4_1.gguf", "qwen2-untied-q4_1.gguf",
-                                     "llama-rope3-q8_0.gguf"};
+                                     "llama-rope3-q8_0.gguf", "gemma3-q8_0.gguf",
+                                     "mistral-window-f32.gguf"};
+#define N_MODELS ((int)(sizeof(models) / sizeof(models[0])))
 
 static void base_opts(plim_engine_opts *o, const char *model)
 {
@@ -1136,11 +1138,12 @@ int main(void)
     Suite *suite = suite_create("engine");
     TCase *tc = tcase_create("engine");
     tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, chunks_do_not_show, 0, 3);
-    tcase_add_loop_test(tc, neighbours_do_not_show, 0, 3);
-    tcase_add_loop_test(tc, the_prefix_cache_does_not_show, 0, 3);
-    tcase_add_loop_test(tc, preemption_does_not_show, 0, 3);
-    tcase_add_loop_test(tc, choices_are_what_they_would_be_alone, 0, 3);
+    tcase_add_loop_test(tc, chunks_do_not_show, 0, N_MODELS);
+    tcase_add_loop_test(tc, neighbours_do_not_show, 0, N_MODELS);
+    tcase_add_loop_test(tc, the_prefix_cache_does_not_show, 0, N_MODELS);
+    // The last model has windows alone: its sequences need no more blocks as they grow.
+    tcase_add_loop_test(tc, preemption_does_not_show, 0, N_MODELS - 1);
+    tcase_add_loop_test(tc, choices_are_what_they_would_be_alone, 0, N_MODELS);
     tcase_add_test(tc, stop_strings_are_cut_off);
     tcase_add_test(tc, a_text_ends_before_half_a_character);
     tcase_add_test(tc, stop_tokens_end_an_answer);
