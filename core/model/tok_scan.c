@@ -88,7 +88,8 @@ static inline bool is_in(const struct plm_tok_class *class, const struct charact
     return class->within != NULL && c->bytes > 0 && in_ranges(class->within, c->cp);
 }
 
-// The end of the run of characters of a class from at on; most = 0: of any number.
+// The end of the run of characters of a class that starts at offset at; at: there is none. The run
+// has at most so many characters; most = 0: any number.
 static size_t skip(const struct plm_tok_class *class, const struct plm_tok_view *view, size_t at,
                    uint32_t most)
 {
@@ -101,7 +102,7 @@ static size_t skip(const struct plm_tok_class *class, const struct plm_tok_view 
     return at;
 }
 
-// The bytes of the lead at at; 0: there is none.
+// The bytes of the lead that stands at offset at; 0: there is none.
 static size_t lead_bytes(const struct plm_tok_alt *alt, const struct plm_tok_view *view, size_t at)
 {
     struct character c = character_at(view, at);
@@ -123,7 +124,7 @@ size_t plm_tok_scan_run(const struct plm_tok_alt *alt, const struct plm_tok_view
     return skip(&alt->tail, view, end, 0) - at;
 }
 
-// The length of a contraction at at, or 0.
+// The bytes of the contraction that starts at offset at; 0: there is none.
 static size_t contraction(const struct plm_tok_view *view, size_t at, bool any_case)
 {
     static const char endings[][3] = {"s", "t", "re", "ve", "m", "ll", "d"};
@@ -154,7 +155,8 @@ size_t plm_tok_scan_contraction(const struct plm_tok_alt *alt, const struct plm_
     return contraction(view, at, alt->any_case);
 }
 
-// The end of body* lower+ from at on, or at. A character may be of both classes.
+// The end of body* lower+ from offset at on; at: there is no lower+. A character may be of both
+// classes.
 static size_t skip_lower(const struct plm_tok_alt *alt, const struct plm_tok_view *view, size_t at)
 {
     size_t end = at;
