@@ -33,10 +33,6 @@ const struct plm_weight_decl plm_outer_weights[PLM_OUTER_WEIGHTS] = {
                              .need = offsetof(struct plm_hparams, head_bias)},
 };
 
-// Pairs of a row and a split whose partial attention is kept at once: a single row over 262,144
-// tokens, or eight over 32,768. More rows and tokens fill a device without being split.
-#define PARTIALS_MAX 1024u
-
 // ---- what blocks append with (pass.h) ----
 
 void plm_pass_did(struct plm_pass *p, int result)
@@ -199,12 +195,6 @@ static void embed(struct plm_pass *p)
 
 // ---- head ----
 
-const struct plm_weight *plm_model_head(const struct plm_model *model)
-{
-    const struct plm_weight *head = &model->outer[PLM_OUTER_HEAD];
-    return plm_weight_there(head) ? head : &model->outer[PLM_OUTER_TOKEN_EMBD];
-}
-
 // From here on only the rows whose logits are wanted.
 static void select_rows(struct plm_pass *p)
 {
@@ -232,11 +222,6 @@ static void leave_results(struct plm_pass *p)
     PLM_LAUNCH(p, copy, &a);
 }
 
-static bool has_argmax(const struct plm_specialization *on)
-{
-    return (on->prefers >> PLM_OP_ARGMAX & 1) != 0;
-}
-
 // The logits, and the tokens that follow from them where the device finds or draws them.
 static void head(struct plm_pass *p)
 {
@@ -260,7 +245,7 @@ static void head(struct plm_pass *p)
         plm_pass_barrier(p);
         PLM_LAUNCH(p, soft_cap, &cap);
     }
-    if (!has_argmax(&p->on))
+    if ((p->on.prefers >> PLM_OP_ARGMAX & 1) == 0)
         return;
     plm_pass_barrier(p);
     if (p->forward->sampling != NULL)
@@ -375,42 +360,4 @@ uint32_t plm_model_max_dispatches(const struct plm_model *model)
         most = counted > most ? counted : most;
     }
     return most;
-}
-
-// ---- the device ----
-
-bool plm_model_device_argmax(const struct plm_model *model)
-{
-    return has_argmax(&model->on);
-}
-
-bool plm_model_samples(const struct plm_model *model)
-{
-    return (model->on.prefers >> PLM_OP_SAMPLE & 1) != 0 && plm_model_device_argmax(model) &&
-           model->hp.n_vocab <= PLM_SAMPLE_VOCAB_MAX;
-}
-
-bool plm_model_runs_ahead(const struct plm_model *model)
-{
-    return model->on.ahead;
-}
-
-uint64_t plm_model_unsplit_context(const struct plm_model *model, uint32_t rows)
-{
-    if ((model->on.prefers >> PLM_OP_ATTENTION_SPLIT & 1) == 0 || rows > model->on.few_rows)
-        return 0;
-    return (uint64_t)(model->on.partials / rows) * PLM_ATTN_SPLIT_TOKENS + 1;
-}
-
-void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps)
-{
-    const uint64_t splits =
-        caps->few_rows * plm_div_ceil(model->hp.n_ctx_train, PLM_ATTN_SPLIT_TOKENS);
-    const bool is_split = caps->prefers >> PLM_OP_ATTENTION_SPLIT & 1;
-    struct plm_specialization *on = &model->on;
-    on->prefers = caps->prefers;
-    on->few_rows = caps->few_rows;
-    on->ahead = caps->async && plm_model_device_argmax(model);
-    on->partials = !is_split ? 0 : splits < PARTIALS_MAX ? (uint32_t)splits : PARTIALS_MAX;
-    plm_model_fill_cost(model);
 }

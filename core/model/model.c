@@ -90,22 +90,6 @@ static void gather_facts(struct plm_model *model)
 
 // ---- layers ----
 
-const struct plm_block_kind *plm_mixer_of(const struct plm_layer_spec *spec)
-{
-    static const struct plm_block_kind *const kinds[] = {
-        [PLM_MIXER_ATTENTION] = &plm_block_attention,
-    };
-    return kinds[spec->mixer];
-}
-
-const struct plm_block_kind *plm_feed_forward_of(const struct plm_layer_spec *spec)
-{
-    static const struct plm_block_kind *const kinds[] = {
-        [PLM_FEED_FORWARD_GATED] = &plm_block_gated,
-    };
-    return kinds[spec->feed_forward];
-}
-
 // Fields of a spec that no block computes yet: they must be as in a spec that says nothing.
 static int check_built(const struct plm_arch *arch, const struct plm_layer_spec *spec,
                        struct plm_error *err)
@@ -283,66 +267,6 @@ void plm_model_needs(const struct plm_model *model, struct plm_kernel_needs *ret
     }
 }
 
-struct activations {
-    const struct plm_model *model;
-    struct plm_cost_buffer *buffers;
-};
-
-// The input of each product, in the format that it reads.
-static int add_input(void *ctx, struct plm_weight *w)
-{
-    const struct activations *a = ctx;
-    if (!plm_weight_is_matrix(w) ||
-        (w == &a->model->outer[PLM_OUTER_TOKEN_EMBD] && w != plm_model_head(a->model)))
-        return PLM_OK;
-    if (a->model->opts.float_activations || plm_act_of(w->tensor->type) == PLM_ACT_F32)
-        plm_cost_grow(&a->buffers[PLM_BUF_ACT_F32], 4ull * w->n_in);
-    else
-        plm_cost_grow(&a->buffers[PLM_BUF_ACT_Q8], PLM_ACT_Q8_ROW_BYTES(w->n_in));
-    return PLM_OK;
-}
-
-// Sizes of what the layers' blocks write are theirs.
-void plm_model_fill_cost(struct plm_model *model)
-{
-    const struct plm_hparams *hp = &model->hp;
-    const bool argmax = plm_model_device_argmax(model), samples = plm_model_samples(model);
-    struct plm_cost_buffer buffers[PLM_BUFFERS] = {
-        [PLM_BUF_CHAINED] = {.name = "chained tokens", .per_row = model->on.ahead ? 4 : 0},
-        [PLM_BUF_X] = {.name = "residual stream", .per_row = 4ull * hp->n_embd},
-        [PLM_BUF_SCRATCH] = {.name = "qkv, gate and up"},
-        [PLM_BUF_ATTN] = {.name = "attention"},
-        [PLM_BUF_ACT_Q8] = {.name = "8-bit activations"},
-        [PLM_BUF_ACT_F32] = {.name = "float activations"},
-        [PLM_BUF_BRANCH] = {.name = "output before its norm"},
-        [PLM_BUF_PARTIAL] = {.name = "attention of splits"},
-        [PLM_BUF_SELECTED] = {.name = "selected rows", .per_logits_row = 4ull * hp->n_embd},
-        [PLM_BUF_LOGITS] = {.name = "logits", .per_logits_row = 4ull * hp->n_vocab},
-        [PLM_BUF_BEST] = {.name = "best tokens",
-                          .per_logits_row = argmax ? sizeof(struct plm_argmax_record) : 0},
-        [PLM_BUF_GUARD] = {.name = "guard", .fixed = PLM_COST_GUARD_BYTES},
-        [PLM_BUF_TOKENS] = {.name = "tokens", .per_row = 4},
-        [PLM_BUF_POS] = {.name = "positions", .per_row = 4},
-        [PLM_BUF_SEQ] = {.name = "sequences", .per_row = 4},
-        [PLM_BUF_SLOTS] = {.name = "slots", .per_row = 8ull * model->facts.n_groups},
-        [PLM_BUF_LOGITS_ROWS] = {.name = "logits rows", .per_logits_row = 4},
-        [PLM_BUF_SAMPLING] = {.name = "sampling",
-                              .per_logits_row = samples ? sizeof(struct plm_sample_row) : 0},
-        [PLM_BUF_TABLES] = {.name = "block tables", .per_seq_block = 8ull * model->facts.n_groups},
-    };
-    for (uint32_t i = 0; i < PLM_ROPES_MAX; i++)
-        buffers[PLM_BUF_ROPE + i] = (struct plm_cost_buffer){
-            .name = "rope angles", .per_row = i < hp->n_ropes ? 4ull * hp->ropes[i].dims : 0};
-    for (uint32_t il = 0; il < hp->n_layer; il++) {
-        const struct plm_layer_spec *spec = &model->layers[il].spec;
-        plm_mixer_of(spec)->buffers(model, spec, buffers);
-        plm_feed_forward_of(spec)->buffers(model, spec, buffers);
-    }
-    plm_each_weight(model, add_input, &(struct activations){model, buffers});
-    model->cost.n_buffers = PLM_BUFFERS;
-    memcpy(model->cost.buffers, buffers, sizeof(buffers));
-}
-
 // ---- a model ----
 
 static int build(struct plm_model *model, struct plm_error *err)
@@ -397,16 +321,4 @@ const struct plm_model_facts *plm_model_facts(const struct plm_model *model)
 void plm_model_set_context(struct plm_model *model, uint32_t context)
 {
     model->context = context;
-}
-
-const struct plm_cost_table *plm_model_cost_table(const struct plm_model *model)
-{
-    return &model->cost;
-}
-
-uint64_t plm_model_results_bytes(const struct plm_model *model, const struct plm_shape *shape)
-{
-    uint64_t at[PLM_BUFFERS];
-    plm_cost_layout(&model->cost, shape, at);
-    return at[PLM_BUF_GUARD] + PLM_COST_GUARD_BYTES - at[PLM_BUF_BEST];
 }
