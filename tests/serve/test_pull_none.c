@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/suite.h"
 #include "tools/files.h"
 #include "tools/pull/cache.h"
 #include "tools/pull/models.h"
@@ -77,10 +78,7 @@ int main(void)
     tcase_add_test(tc, nothing_is_fetched_and_it_is_said_why);
     tcase_add_test(tc, what_the_cache_has_is_found);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int result = suite_run(suite);
     snprintf(command, sizeof(command), "rm -r %s", folder);
-    return system(command) == 0 && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return system(command) == 0 ? result : EXIT_FAILURE;
 }

@@ -11,6 +11,7 @@
 #include "core/model/arch.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/runner.h"
+#include "tests/support/suite.h"
 
 enum { N_VOCAB = 40, N_EMBD = 64, N_HEAD = 4, N_KV = 2, HEAD_DIM = 16, N_FF = 96, LAYERS_MAX = 6 };
 enum { N_Q = N_HEAD * HEAD_DIM, N_K = N_KV * HEAD_DIM };
@@ -376,9 +377,5 @@ int main(void)
     tcase_add_loop_test(tc, what_the_arithmetic_can_not_do_is_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

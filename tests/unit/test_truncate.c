@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/plimsoll.h"
+#include "tests/support/suite.h"
 
 #ifndef TEST_MODELS
 #error "the build names the folder of the tiny models"
@@ -175,9 +176,5 @@ int main(void)
     tcase_add_loop_test(tc, of_a_text_the_end_is_read, 0, 2);
     tcase_add_loop_test(tc, of_a_conversation_the_end_is_read, 0, 2);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }
