@@ -298,6 +298,11 @@ static bool lex_token(struct lexer *x)
     }
     if (x->s[at] >= '0' && x->s[at] <= '9') {
         n = digits_at(x, at);
+        const char base = (char)(at + 2 < x->n ? x->s[at + 1] | 0x20 : 0);
+        if (x->s[at] == '0' && ((base == 'x' && hex_value(x->s[at + 2]) >= 0) ||
+                                ((base == 'o' || base == 'b') && digits_at(x, at + 2) > 0)))
+            return plm_tload_fail(x->p, PLM_ERR_UNSUPPORTED, line_of(x, at),
+                                  "numbers of base 16, 8 and 2 are not supported");
         if (n > 1 && x->s[at] == '0') // 007, of which Python knows no more than 0
             return fail(x, at, "a number with leading zeros");
         x->at += n;

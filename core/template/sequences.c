@@ -158,14 +158,29 @@ static bool f_join(struct plm_trun *r, struct plm_tcall *c)
            plm_tpl_join(r, c->a[0].str, &c->self, path, false, c->ret);
 }
 
+// Sorts by an attribute, or by several, "a,b": from the last to the first, since equal items keep
+// their order.
 static bool f_sort(struct plm_trun *r, struct plm_tcall *c)
 {
     struct keyed items;
-    if (c->a[2].kind == PLM_T_STR && plm_tstr_find(c->a[2].str, PLM_SLICE(","), 0) != SIZE_MAX)
-        return plm_tpl_fail(r, "sort by several attributes is not supported");
-    return keyed_of(r, &c->self, &c->a[2], &c->a[1], &items) &&
-           plm_tlist_sort(r, items.list->v, items.keys, items.list->n, plm_tval_truth(&c->a[0])) &&
-           plm_tlist_val(items.list, PLM_T_LIST, c->ret);
+    struct plm_tval names = {.kind = PLM_T_LIST};
+    struct plm_tstr *comma = plm_tstr_copyz(r, ",", PLM_ORIGIN_TEMPLATE);
+    const bool reverse = plm_tval_truth(&c->a[0]);
+    if (comma == NULL || !plm_tpl_to_list(r, &c->self, &items.list))
+        return false;
+    if (c->a[2].kind == PLM_T_STR) {
+        if (!plm_tpl_split(r, c->a[2].str, comma, -1, false, &names))
+            return false;
+    } else {
+        names.list = plm_tlist_new(r, 1);
+        if (names.list == NULL || !plm_tlist_add(r, names.list, c->a[2]))
+            return false;
+    }
+    for (size_t k = names.list->n; k-- > 0;)
+        if (!keys_of(r, &names.list->v[k], plm_tval_truth(&c->a[1]), &items) ||
+            !plm_tlist_sort(r, items.list->v, items.keys, items.list->n, reverse))
+            return false;
+    return plm_tlist_val(items.list, PLM_T_LIST, c->ret);
 }
 
 static bool items_of(struct plm_trun *r, struct plm_tcall *c, struct plm_tlist **ret)

@@ -237,6 +237,8 @@ static const struct {
     {"{{ f(*x) }}", PLM_ERR_UNSUPPORTED, {"line 1", "'*' before an argument"}},
     {"{{ f(**x) }}", PLM_ERR_UNSUPPORTED, {"line 1", "'**' before an argument"}},
     {"{{ 2 ** 3 }}", PLM_ERR_FORMAT, {"line 1", "operator '**'"}},
+    {"{{ 0x1F }}", PLM_ERR_UNSUPPORTED, {"line 1", "numbers of base 16"}},
+    {"{{ 007 }}", PLM_ERR_FORMAT, {"line 1", "leading zeros"}},
     {"{{ 18446744073709551616 }}", PLM_ERR_UNSUPPORTED, {"beyond 64 bits", "18446744073709551616"}},
     {"{{ '\\N{BULLET}' }}", PLM_ERR_UNSUPPORTED, {"line 1", "\\N{BULLET}, is not supported"}},
     {"{{ 'a' 'b\\N{BULLET}' }}", PLM_ERR_UNSUPPORTED, {"line 1", "\\N{BULLET}"}},
@@ -492,7 +494,11 @@ static const struct {
     {"{% macro m() %}{% endmacro %}{{ m.name }}", "!'name' of a macro is not supported"},
     {"{% for x in [1] %}{{ loop.cycle(1) }}{% endfor %}", "!'cycle' of a loop is not supported"},
     {"{{ cycler(1, 2) }}", "!cycler() is not supported"},
-    {"{{ [{'a': 1}] | sort(attribute='a,b') }}", "!sort by several attributes is not supported"},
+    {"{% set l = [{'a': 2, 'b': 1}, {'a': 1, 'b': 2}, {'a': 1, 'b': 1}, {'a': 2, 'b': 0}] %}"
+     "{% for x in l | sort(attribute='a,b') %}{{ x.a }}{{ x.b }} {% endfor %}"
+     "{% for x in l | sort(true, attribute='a,b') %}{{ x.a }}{{ x.b }} {% endfor %}",
+     "11 12 20 21 21 20 12 11 "},
+    {"{{ [{'n': 'b'}, {'n': 'A'}, {}] | sort(attribute='m') | length }}", "3"},
     {"{{ [x, y] | sort | length }} {{ [{'a': 2}, {'a': 1}] | sort(attribute='a') }}",
      "2 [{'a': 1}, {'a': 2}]"},
     {"{{ 'a'.replace('a') }}", "!replace() needs 'new'"},
