@@ -123,9 +123,6 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
     case PLM_OP_GATE_MUL:
         a.gate_mul = (struct plm_gate_mul_args){.rows = rows, .n = 65536, .ld = 65536};
         break;
-    case PLM_OP_SOFT_CAP:
-        a.soft_cap = (struct plm_soft_cap_args){.rows = rows, .n = OUTPUTS_MAX};
-        break;
     case PLM_OP_ADD: a.add = (struct plm_add_args){.rows = rows, .n = OUTPUTS_MAX}; break;
     case PLM_OP_GATHER: a.gather = (struct plm_gather_args){.rows = rows, .n = OUTPUTS_MAX}; break;
     case PLM_OP_FILL: a.fill = (struct plm_fill_args){.n_words = (uint64_t)rows << 21}; break;
