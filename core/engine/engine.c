@@ -161,8 +161,8 @@ static void init_counts(plim_engine *engine)
 // Of the main group, for each sequence that runs; 0: it is a full one.
 static int64_t window_blocks(const struct plm_plan *plan)
 {
-    return plan->in.window != 0 ? plm_kv_sequence_blocks(plan->in.window, plan->in.caps.max_context)
-                                : 0;
+    const uint32_t window = plm_plan_main_window(&plan->in);
+    return window != 0 ? plm_kv_sequence_blocks(window, plan->in.caps.max_context) : 0;
 }
 
 static int make_scheduler(plim_engine *engine, struct plm_error *err)

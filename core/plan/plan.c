@@ -40,18 +40,25 @@ int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps)
     return (int64_t)plm_div_ceil(caps->max_context, PLM_KV_BLOCK_TOKENS);
 }
 
+uint32_t plm_plan_main_window(const struct plm_plan_input *in)
+{
+    return in->window < in->caps.max_context ? in->window : 0;
+}
+
 int64_t plm_plan_request_blocks(const struct plm_plan_input *in)
 {
     struct plm_plan_caps alone = in->caps;
-    if (in->window == 0)
+    const uint32_t window = plm_plan_main_window(in);
+    if (window == 0)
         return plm_caps_blocks_per_request(&in->caps);
     alone.max_sequences = 1;
-    return plm_plan_window_least(&alone, in->window);
+    return plm_plan_window_least(&alone, window);
 }
 
 int64_t plm_plan_least_blocks(const struct plm_plan_input *in)
 {
-    return in->window != 0 ? plm_plan_window_least(&in->caps, in->window) : in->caps.max_sequences;
+    const uint32_t window = plm_plan_main_window(in);
+    return window != 0 ? plm_plan_window_least(&in->caps, window) : in->caps.max_sequences;
 }
 
 // ---- inputs ----
@@ -212,9 +219,10 @@ static void plan_blocks(struct plm_plan *p)
     const struct plm_plan_input *in = &p->in;
     int64_t sequences = (int64_t)in->caps.max_sequences * plm_caps_blocks_per_request(&in->caps);
     int64_t cached = sequences / 4;
-    if (in->window != 0) {
-        sequences = plm_plan_window_least(&in->caps, in->window);
-        cached = plm_plan_window_cached(&in->caps, in->window);
+    const uint32_t window = plm_plan_main_window(in);
+    if (window != 0) {
+        sequences = plm_plan_window_least(&in->caps, window);
+        cached = plm_plan_window_cached(&in->caps, window);
     }
     p->prefix_cache_blocks =
         in->prefix_cache_blocks != PLM_PLAN_UNKNOWN ? in->prefix_cache_blocks : cached;

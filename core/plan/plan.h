@@ -144,6 +144,8 @@ struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps);
 // Whether no cap on shapes is above its limit.
 bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits);
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
+// The window of the main group; 0: it has none, or one that holds a whole context.
+uint32_t plm_plan_main_window(const struct plm_plan_input *in);
 // Blocks of the main group: those of one longest request that runs alone, and the fewest with which
 // serving starts (one per sequence; with a window those of all windows beside a step).
 int64_t plm_plan_request_blocks(const struct plm_plan_input *in);

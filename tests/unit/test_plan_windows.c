@@ -148,6 +148,13 @@ START_TEST(windows_alone_are_planned_from_the_budget)
     ck_assert_int_eq(p.blocks, p.blocks_cap); // whatever the context
     in.caps.max_context = 131072;
     ck_assert_int_eq(plan_of(&in).blocks, p.blocks);
+    // One that holds a whole context is none: sequences share the blocks that there are.
+    struct plm_plan_input whole = in;
+    whole.caps.max_context = 4096;
+    ck_assert_uint_eq(plm_plan_main_window(&in), 4096);
+    ck_assert_uint_eq(plm_plan_main_window(&whole), 0);
+    ck_assert_int_eq(plm_plan_least_blocks(&whole), 16);
+    ck_assert_int_eq(plm_plan_request_blocks(&whole), 256);
     // Less memory takes from what is cached, then sequences.
     in.F -= p.budget - (least + 10) * in.block_bytes;
     p = plan_of(&in);
