@@ -89,6 +89,7 @@ static bool append_attention(const struct plm_attention_args *a)
                                                    .head_dim = a->head_dim,
                                                    .kv_type = a->kv_type,
                                                    .splits = splits,
+                                                   .window = a->window,
                                                    .scale = a->scale};
     const struct plm_attention_merge_args merge = {.partial = partial,
                                                    .pos = a->pos,
@@ -96,7 +97,8 @@ static bool append_attention(const struct plm_attention_args *a)
                                                    .rows = a->rows,
                                                    .heads = a->heads,
                                                    .head_dim = a->head_dim,
-                                                   .splits = splits};
+                                                   .splits = splits,
+                                                   .window = a->window};
     if (!append(PLM_OP_ATTENTION_SPLIT, &split, sizeof(split)))
         return false;
     plm_cpu_list_barrier(&cpu.list);
