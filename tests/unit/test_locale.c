@@ -31,7 +31,7 @@ const char *__lsan_default_suppressions(void)
 #define LOCALE "de_DE.UTF-8"
 #define TEMPLATE                                                                                   \
     "{{ 1.5 }} {{ 0.25 * 3 }} {{ 1e21 }} {{ '2.5' | float }} {{ 'INF' | float }} {{ 7 / 2 }} "     \
-    "{{ '%.2f' | format(0.125) }} {{ 1234.5 | round(0) }} {{ x | tojson }} {{ tools | tojson }} "  \
+    "{{ '{:.2f}'.format(0.125) }} {{ 1234.5 | round(0) }} {{ x | tojson }} {{ tools | tojson }} "  \
     "{% if 0.5 < 0.75 %}less{% endif %} {{ messages[0].content }}"
 #define CHAT                                                                                       \
     "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"type\":\"function\","     \
