@@ -14,6 +14,7 @@ import tempfile
 
 PROJECT = """project('rebuild', 'c')
 inc_root = include_directories('.')
+fs = import('fs')
 python = import('python').find_installation('python3')
 embed_py = files('backends/embed.py')
 subdir('shaders')
