@@ -248,18 +248,12 @@ static void write_table(struct plm_buf *buf, const struct explained *e)
 
 // ---- the call ----
 
-static int kind_layout(const void *ctx, enum plm_type type, uint32_t n_in, uint32_t n_out,
-                       struct plm_weight_layout *ret)
-{
-    const struct plm_dry_kind *kind = ctx;
-    return plm_backend_weight_layout(kind->layout, type, n_in, n_out, ret);
-}
-
 static int explain(struct plm_host *host, struct plm_model *model, const struct plm_dry_kind *kind,
                    struct explained *e, bool json, struct plm_buf *buf, struct plm_error *err)
 {
     struct plm_caps caps;
     plm_dry_caps(kind, PLM_PLAN_BYTES_MAX, &caps);
+    snprintf(caps.name, sizeof(caps.name), "%s", kind->name); // its size is no matter
     e->facts = plm_model_facts(model);
     e->kind = kind->name;
     e->n_parts = plm_explain_parts(model);
@@ -274,7 +268,7 @@ static int explain(struct plm_host *host, struct plm_model *model, const struct 
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory to count a step");
     const struct plm_explain_opts opts = {.host = host,
                                           .caps = &caps,
-                                          .layout = kind_layout,
+                                          .layout = plm_dry_layout,
                                           .layout_ctx = kind,
                                           .context = e->context};
     int r = plm_model_explain(model, &opts, parts, err);

@@ -131,13 +131,6 @@ int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *
 
 // ---- dry ----
 
-static int kind_layout(const void *ctx, enum plm_type type, uint32_t n_in, uint32_t n_out,
-                       struct plm_weight_layout *ret)
-{
-    const struct plm_dry_kind *kind = ctx;
-    return plm_backend_weight_layout(kind->layout, type, n_in, n_out, ret);
-}
-
 // What the ledger would hold at READY.
 static void dry_ledger(const struct plm_core *core, const struct plm_plan *plan,
                        struct plm_ledger_stats *ret)
@@ -168,7 +161,8 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     int r = plm_opts_check(&core->opts, caps.unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)
-        r = plm_model_weight_sizes(core->model, &caps, kind_layout, kind, &core->weight_sizes, err);
+        r = plm_model_weight_sizes(core->model, &caps, plm_dry_layout, kind, &core->weight_sizes,
+                                   err);
     if (r != PLM_OK)
         return r;
     plm_core_choose(core, &caps, &reading);

@@ -6,6 +6,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/text.h"
+#include "core/device.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
@@ -29,18 +30,21 @@ static const struct plm_dry_kind kinds[] = {
     // backends/cpu: memory is taken in steps of 16 MiB, and the process itself is in the host term.
     {.name = "cpu",
      .layout = "cpu",
+     .backends = PLM_BACKENDS_CPU,
      .caps = {.commit = PLM_COMMIT_SOFT,
               .unified = true,
               .reports_process_use = true,
               .granularity_bytes = 16 * MIB,
               .max_slabs = 16384,
               .align_bytes = 4096}},
-    {.name = "cuda", .layout = "cpu", .caps = CUDA_CAPS}, // the same panels
+    // GPUs have the panels of the CPU.
+    {.name = "cuda", .layout = "cpu", .backends = PLM_BACKENDS_GPU, .caps = CUDA_CAPS},
     // Not measured: the figures of CUDA.
-    {.name = "hip", .layout = "cpu", .caps = CUDA_CAPS},
+    {.name = "hip", .layout = "cpu", .backends = PLM_BACKENDS_GPU, .caps = CUDA_CAPS},
     // The simulated device's defaults: it holds what its script says, by default nothing.
     {.name = "sim",
      .layout = "sim",
+     .backends = PLM_BACKENDS_EVERY,
      .caps = {.commit = PLM_COMMIT_HARD,
               .reports_process_use = true,
               .granularity_bytes = 2 * MIB,
@@ -51,7 +55,8 @@ static const struct plm_dry_kind kinds[] = {
     // maxMemoryAllocationCount is 4,096 at least by the specification, and no driver of note gives
     // more on every system. Use is counted in granules of 2 MiB, as the same card's memory moves.
     {.name = "vulkan",
-     .layout = "cpu", // the same panels
+     .layout = "cpu",
+     .backends = PLM_BACKENDS_VULKAN,
      .caps = {.commit = PLM_COMMIT_SOFT,
               .reports_process_use = true,
               .granularity_bytes = 2 * MIB,
@@ -98,6 +103,22 @@ void plm_dry_reading(const struct plm_caps *caps, uint64_t device_bytes,
         .T = total,
         .F = plm_max_i64(0, total - driver),
         .process_use = caps->reports_process_use ? plm_min_i64(total, driver) : PLM_PLAN_UNKNOWN};
+}
+
+// By type, PLM_BACKENDS_x of the backends that have kernels for it.
+static const uint8_t backends_with[] = {
+#define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
+    [id] = PLM_BACKENDS_##BACKENDS,
+#include "kernels/types.def"
+};
+
+int plm_dry_layout(const void *kind, enum plm_type type, uint32_t n_in, uint32_t n_out,
+                   struct plm_weight_layout *ret)
+{
+    const struct plm_dry_kind *of = kind;
+    if ((size_t)type >= sizeof(backends_with) || (backends_with[type] & of->backends) == 0)
+        return PLM_ERR_UNSUPPORTED;
+    return plm_backend_weight_layout(of->layout, type, n_in, n_out, ret);
 }
 
 int plm_plan_dry(const struct plm_profile_opts *opts, const struct plm_stress_reading *reading,

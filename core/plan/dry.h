@@ -15,6 +15,7 @@
 struct plm_dry_kind {
     const char *name;
     const char *layout;   // the backend whose weight layout it has
+    uint8_t backends;     // PLM_BACKENDS_x: kernels for a type in one of these are its kernels
     struct plm_caps caps; // without name, uuid, isa and what depends on the size
 };
 
@@ -27,6 +28,10 @@ void plm_dry_caps(const struct plm_dry_kind *kind, uint64_t device_bytes, struct
 // A reading of it before anything of ours is there, when nobody else uses it.
 void plm_dry_reading(const struct plm_caps *caps, uint64_t device_bytes,
                      struct plm_stress_reading *ret);
+// The layout of a weight on a device of this kind (a plm_layout_fn, kind: struct plm_dry_kind).
+// UNSUPPORTED where a start there refuses the type.
+int plm_dry_layout(const void *kind, enum plm_type type, uint32_t n_in, uint32_t n_out,
+                   struct plm_weight_layout *ret);
 
 // The plan that the loop ends with on such a device, where every forward keeps to its cost.
 // weight_bytes: as held. PLM_OK, or what plm_profile_preflight and the loop say: INVALID,

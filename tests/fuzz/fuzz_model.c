@@ -26,13 +26,6 @@ static int within_tensor(void *ctx, struct plm_weight *w)
     return PLM_OK;
 }
 
-static int layout_of(const void *ctx, enum plm_type type, uint32_t n_in, uint32_t n_out,
-                     struct plm_weight_layout *ret)
-{
-    const struct plm_dry_kind *kind = ctx;
-    return plm_backend_weight_layout(kind->layout, type, n_in, n_out, ret);
-}
-
 static void count_step(struct plm_host *host, struct plm_model *model, const char *device)
 {
     const struct plm_dry_kind *kind = plm_dry_kind(device);
@@ -42,7 +35,7 @@ static void count_step(struct plm_host *host, struct plm_model *model, const cha
     struct plm_error err = {0};
     plm_dry_caps(kind, UINT64_C(1) << 50, &caps);
     const struct plm_explain_opts opts = {
-        .host = host, .caps = &caps, .layout = layout_of, .layout_ctx = kind, .context = 1};
+        .host = host, .caps = &caps, .layout = plm_dry_layout, .layout_ctx = kind, .context = 1};
     uint64_t dispatches = 0;
     if (parts != NULL && plm_model_explain(model, &opts, parts, &err) == PLM_OK) {
         for (uint32_t i = 0; i < n; i++) {
