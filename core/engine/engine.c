@@ -155,7 +155,8 @@ static void init_counts(plim_engine *engine)
     plm_histogram_init(&m->decode, false);
 }
 
-// Of one token: vocabularies stay below 512, and what a longer one grows it by is kept.
+// Room for the text of one token from the start: tokens of known vocabularies stay below 512 bytes,
+// and where a longer one makes the buffer grow it keeps that size.
 #define TOKEN_TEXT_BYTES 1024
 
 // Of the main group, for each sequence that runs; 0: it is a full one.

@@ -46,7 +46,7 @@ int plm_ready_open(struct plm_ready *ready, struct plm_error *err);
 void plm_ready_finish(struct plm_ready *ready);
 // The request whose turn it is, and takes it off the list; NULL: none has anything to read.
 struct plim_request *plm_ready_take(struct plm_ready *ready);
-// For good: the request's reader is gone.
+// Takes a request off the list for good: its reader is gone.
 void plm_ready_remove(struct plm_ready *ready, struct plim_request *request);
 int plm_events_init(struct plm_events *events, struct plm_host *host, const struct plm_clock *clock,
                     struct plm_ready *ready);

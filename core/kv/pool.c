@@ -165,7 +165,7 @@ static void look_ahead(const struct plm_kv_pool *pool)
 {
     if (pool->hook.ahead == NULL || pool->lru_first == NONE)
         return;
-    // This line was asked for when the block was the second.
+    // The first block was asked for when it was the second.
     const struct block *first = &pool->blocks[pool->lru_first];
     if (first->next != NONE)
         __builtin_prefetch(&pool->blocks[first->next], 1);

@@ -107,7 +107,7 @@ struct plm_model {
     struct plm_weight *outer;      // [PLM_OUTER_WEIGHTS]
 };
 
-// ---- keys (hparams.c) ----
+// ---- keys (keys.c, hparams.c) ----
 
 // Keys "NAME.suffix" of a file, NAME being the architecture. Each is held against the range in
 // which the arithmetic of this engine is defined.
@@ -231,7 +231,7 @@ static inline enum plm_act plm_act_of(enum plm_type type)
     return plm_type_is_supported((uint32_t)type, true) ? PLM_ACT_F32 : PLM_ACT_Q8;
 }
 
-// ---- the decoder (decoder.c) ----
+// ---- around the layers (decoder.c, cost.c) ----
 
 // Weights around the layers.
 extern const struct plm_weight_decl plm_outer_weights[PLM_OUTER_WEIGHTS];

@@ -73,14 +73,14 @@ struct plm_chat_attempt {
 // Put behind the last message's text. Ends in a space, so that it shows whether the template trims.
 #define PLM_CHAT_MARK "CONTINUE_FINAL_MESSAGE_TAG "
 
-// chat_form.c: the variables of a render, and the items.
+// chat_form.c: the role of a message, PLM_CHAT_ROLES where it is none of them.
+enum plm_chat_role plm_chat_role_of(struct json_object *message);
+// The variables of a render, and the items.
 bool plm_chat_prepare(struct plm_trun *r, void *attempt);
 // chat_check.c: cuts what is behind an open message, and looks for the items. With mark_texts each
 // text of the assistant has a word at its end, and is there if the word is: so a text that went
 // away whole counts if the template, reading it, took it for reasoning.
 bool plm_chat_check(struct plm_trun *r, void *attempt);
-// The role of a message, PLM_CHAT_ROLES where it is none of them.
-enum plm_chat_role plm_chat_role_of(struct json_object *message);
 
 // Says which field an error is about.
 void plm_chat_set_param(const struct plm_chat_opts *opts, const char *param);

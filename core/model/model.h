@@ -17,13 +17,13 @@
 
 struct plm_model;
 
-// What the rest of the engine may know about a model.
 // What the file's author says of sampling (general.sampling.*); NaN, -1: nothing.
 struct plm_model_sampling {
     float temperature, top_p, min_p, repeat_penalty;
     int32_t top_k;
 };
 
+// What the rest of the engine may know about a model.
 struct plm_model_facts {
     char arch[32];
     char name[128];

@@ -186,7 +186,7 @@ static void unlist_fork(struct plm_sched *s, struct plm_seq *seq)
     s->forks -= seq->parent->began;
 }
 
-// It is, or was until it entered, QUEUED or PAUSED.
+// The sequence is QUEUED or PAUSED, or was so until it entered.
 static void stop_waiting(struct plm_sched *s, struct plm_seq *seq)
 {
     const bool queued = seq->share->queued == seq;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of groups with a window. Each running sequence may have plm_kv_sequence_blocks() of such a
 // group, and the chunks of a step a block more for each 16 rows; a pool holds as many, so none is
-// ever short. Two things may be in the way and go when a block is wanted: what is kept for forks,
-// and blocks that a chunk of a step got which was then formed anew without it.
+// ever short. Two kinds of blocks are held without need, and freed when one is wanted: those kept
+// for forks, and those that a chunk got in a step that was then formed anew without it.
 #include "core/base/checked.h"
 #include "core/sched/sched_impl.h"
 
