@@ -7,7 +7,8 @@ static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct 
     hp->head_bias = PLM_OPTIONAL;
     hp->ropes[0].mode = PLM_ROPE_NEOX;
     hp->layer.qkv_bias = PLM_REQUIRED;
-    return plm_keys_refuse(keys, "attention.sliding_window", "sliding-window attention", err);
+    return plm_keys_refuse(keys, "attention.sliding_window",
+                           "a window in some layers of this architecture", err);
 }
 
 const struct plm_arch plm_arch_qwen2 = {.name = "qwen2", .describe = describe};

@@ -8,7 +8,8 @@
 static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct plm_error *err)
 {
     hp->ropes[0].mode = PLM_ROPE_NORM;
-    return plm_keys_refuse(keys, "attention.sliding_window", "sliding-window attention", err);
+    return plm_keys_refuse(keys, "attention.sliding_window",
+                           "a window in some layers of this architecture", err);
 }
 
 static void layer(const struct plm_hparams *hp, uint32_t il, struct plm_layer_spec *spec)

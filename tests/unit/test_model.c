@@ -278,6 +278,21 @@ static void real_window(struct gguf_writer *w)
     gguf_writer_f32(w, "llama.attention.sliding_window", 24.5f);
 }
 
+static void window_of_qwen2(struct gguf_writer *w)
+{
+    gguf_writer_u32(w, "qwen2.attention.sliding_window", 24);
+}
+
+static void window_of_qwen3(struct gguf_writer *w)
+{
+    gguf_writer_u32(w, "qwen3.attention.sliding_window", 24);
+}
+
+static void window_of_smollm3(struct gguf_writer *w)
+{
+    gguf_writer_u32(w, "smollm3.attention.sliding_window", 24);
+}
+
 static void unknown_scaling(struct gguf_writer *w)
 {
     gguf_writer_str(w, "llama.rope.scaling.type", "spiral");
@@ -334,6 +349,13 @@ static const struct {
 } refused[] = {
     {"llama", negative_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
     {"llama", real_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
+    {"qwen2", window_of_qwen2, PLM_ERR_UNSUPPORTED,
+     "key qwen2.attention.sliding_window: a window in some layers of this architecture is not "
+     "supported"},
+    {"qwen3", window_of_qwen3, PLM_ERR_UNSUPPORTED,
+     "key qwen3.attention.sliding_window: a window in some layers"},
+    {"smollm3", window_of_smollm3, PLM_ERR_UNSUPPORTED,
+     "key smollm3.attention.sliding_window: a window in some layers"},
     {"llama", unknown_scaling, PLM_ERR_UNSUPPORTED, "\"spiral\" is not supported"},
     {"llama", yarn_of_nothing, PLM_ERR_FORMAT,
      "key llama.rope.scaling.original_context_length is missing"},
