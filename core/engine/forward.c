@@ -151,13 +151,6 @@ int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret
     return r;
 }
 
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret,
-                     int64_t *ret_used_bytes)
-{
-    const int r = plm_core_submit(core, forward, ret);
-    return r == PLM_OK ? plm_core_wait(core, ret, ret_used_bytes) : r;
-}
-
 // ---- logits and records ----
 
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i)
@@ -292,7 +285,9 @@ int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *ste
         forward.slots[g] = d.slots[g];
         forward.tables[g] = d.tables[g];
     }
-    int r = plm_core_forward(core, &forward, &run, NULL);
+    int r = plm_core_submit(core, &forward, &run);
+    if (r == PLM_OK)
+        r = plm_core_wait(core, &run, NULL);
     *ret = run.out;
     plm_free(core->host, memory);
     return r == PLM_OK

@@ -34,16 +34,13 @@ int plm_core_submit(struct plm_core *core, const struct plm_forward *forward, st
 // behind what kernels write was written. Looks at results alone where it leaves some, so that
 // others may be submitted after it.
 int plm_core_wait(struct plm_core *core, const struct plm_run *run, int64_t *ret_used_bytes);
-// Both.
-int plm_core_forward(struct plm_core *core, const struct plm_forward *forward, struct plm_run *ret,
-                     int64_t *ret_used_bytes);
 // Row i of the logits for the host; NULL: the device was lost.
 const float *plm_core_logits(struct plm_core *core, uint64_t logits, uint32_t i);
 // The records of all rows of a step that ended and found them; NULL: the device was lost.
 const struct plm_argmax_record *plm_core_best(struct plm_core *core, const struct plm_run *run,
                                               uint32_t rows);
 // One dummy forward of this shape and spread (step->kind does not count) on core's workspace and
-// pool, with plm_forward_flags; tuner: with TUNING. *ret as plm_core_forward.
+// pool, with plm_forward_flags; tuner: with TUNING. *ret as plm_core_submit.
 int plm_core_dummy_step(struct plm_core *core, const struct plm_stress_step *step, unsigned flags,
                         const struct plm_tuner *tuner, struct plm_forward_out *ret,
                         struct plm_error *err);

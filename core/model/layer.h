@@ -82,7 +82,6 @@ enum plm_weight_kind {
 
 // Lengths as the names of what they count.
 enum plm_dim {
-    PLM_DIM_ONE,
     PLM_DIM_EMBD,
     PLM_DIM_VOCAB,
     PLM_DIM_HEAD, // elements of a head

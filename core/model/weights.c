@@ -20,7 +20,6 @@ static uint32_t length(const struct list *l, enum plm_dim dim)
 {
     const struct plm_layer_spec *s = l->layer != NULL ? &l->layer->spec : NULL;
     switch (dim) {
-    case PLM_DIM_ONE: return 1;
     case PLM_DIM_EMBD: return l->model->hp.n_embd;
     case PLM_DIM_VOCAB: return l->model->hp.n_vocab;
     case PLM_DIM_HEAD: return s->head_dim;

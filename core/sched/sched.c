@@ -156,7 +156,7 @@ void plm_sched_add(struct plm_sched *s, struct plm_seq *seq)
     seq->preemptions = seq->yields = seq->forks_to_enter = 0;
     if (parent != NULL)
         parent->forks_to_enter++;
-    plm_share_join(s, seq);
+    plm_share_join(seq);
     if (parent != NULL && parent->state != PLM_SEQ_IDLE && parent->n_computed < parent->n_prompt) {
         struct plm_seq **at = &parent->forks;
         while (*at != NULL && (*at)->order < seq->order)

@@ -108,7 +108,7 @@ void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq);
 // share.c: whose turn it is.
 
 // A sequence is added: it takes part in its request's share.
-void plm_share_join(struct plm_sched *s, struct plm_seq *seq);
+void plm_share_join(struct plm_seq *seq);
 // One more runs, or one less.
 void plm_share_count(struct plm_sched *s, struct plm_seq *seq, int by);
 // It waits, QUEUED or PAUSED; and no longer.
@@ -157,8 +157,6 @@ void plm_windows_fit_running(struct plm_sched *s);
 bool plm_windows_fit(const struct plm_sched *s, uint64_t running, uint64_t chunk_rows);
 // Rows of prompts that may still come into this step.
 uint32_t plm_windows_rows(const struct plm_sched *s);
-// A block of a group; what is kept without need goes for it. PLM_KV_NO_BLOCK: there is none.
-uint32_t plm_windows_alloc(struct plm_sched *s, uint32_t group);
 // Blocks for the tokens before `until`; returns up to which it has them.
 uint32_t plm_windows_extend(struct plm_sched *s, uint32_t slot, uint32_t until);
 // Gives up the blocks that no row sees any more; those that forks will want stay.

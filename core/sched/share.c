@@ -82,9 +82,8 @@ static void list(struct plm_sched *s, struct plm_share *share)
 
 // ---- what changes ----
 
-void plm_share_join(struct plm_sched *s, struct plm_seq *seq)
+void plm_share_join(struct plm_seq *seq)
 {
-    (void)s;
     seq->share = seq->parent != NULL ? seq->parent->share : &seq->own_share;
     if (seq->parent == NULL)
         seq->own_share = (struct plm_share){.tenant = (uint32_t)(seq->tenant % PLM_TENANTS)};

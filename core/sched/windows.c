@@ -111,7 +111,8 @@ static void trim(struct plm_sched *s, uint32_t group, uint32_t slot)
         give_up(s, group, slot, --span->end);
 }
 
-uint32_t plm_windows_alloc(struct plm_sched *s, uint32_t group)
+// A block of a group; what is kept without need goes for it. PLM_KV_NO_BLOCK: there is none.
+static uint32_t take_block(struct plm_sched *s, uint32_t group)
 {
     uint32_t block = plm_kv_pool_alloc(s->kv.pools[group]);
     for (uint32_t slot = 0; block == PLM_KV_NO_BLOCK && slot < s->running; slot++) {
@@ -130,7 +131,7 @@ uint32_t plm_windows_extend(struct plm_sched *s, uint32_t slot, uint32_t until)
             continue;
         struct plm_block_span *span = plm_sched_span(s, g, slot);
         while ((uint64_t)span->end * PLM_KV_BLOCK_TOKENS < until) {
-            const uint32_t block = plm_windows_alloc(s, g);
+            const uint32_t block = take_block(s, g);
             if (block == PLM_KV_NO_BLOCK) {
                 until = span->end * PLM_KV_BLOCK_TOKENS;
                 break;
