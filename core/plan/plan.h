@@ -209,7 +209,7 @@ bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_ta
 
 // Values that were re-planned and start; 0: no value of this knob alone helps. Each is lower than
 // what was asked for, but for memory_limit, memory_fraction, and max_total_tokens where fewer
-// blocks than sequences were asked for.
+// blocks than plm_plan_least_blocks() were asked for.
 struct plm_plan_knobs {
     uint32_t ctx_size;
     uint32_t max_sequences;

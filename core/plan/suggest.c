@@ -117,7 +117,7 @@ static bool lacks_blocks(const struct plm_plan_input *in)
 {
     return in->pinned_tokens != PLM_PLAN_NO_LIMIT &&
            (int64_t)plm_div_ceil((uint64_t)in->pinned_tokens, PLM_KV_BLOCK_TOKENS) <
-               in->caps.max_sequences;
+               plm_plan_least_blocks(in);
 }
 
 // The smallest configuration: one sequence, a small batch, the longest context that fits then.
@@ -156,7 +156,7 @@ static void suggest_limits(const struct search *base, struct plm_plan_knobs *ret
         search_smallest(&s, (int64_t)(in->memory_fraction * 100) + 1, 100, &value))
         ret->memory_fraction = (double)value / 100;
     s.works = tokens_work;
-    const int64_t least = in->caps.max_sequences;
+    const int64_t least = plm_plan_least_blocks(in);
     if (in->pinned_tokens != PLM_PLAN_NO_LIMIT &&
         search_largest(&s, least,
                        lacks_blocks(in) ? least : in->pinned_tokens / PLM_KV_BLOCK_TOKENS, &value))
@@ -272,10 +272,10 @@ int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *
     plm_plan_suggest(in, table, &knobs);
     if (lacks_blocks(in) && knobs.max_total_tokens > 0) {
         PUT(&t,
-            "max_total_tokens %lld gives %lld KV blocks of %d tokens, but each of %u sequences "
-            "needs one",
+            "max_total_tokens %lld gives %lld KV blocks of %d tokens, but max_sequences %u needs "
+            "%lld",
             (long long)in->pinned_tokens, (long long)plan.blocks, PLM_KV_BLOCK_TOKENS,
-            in->caps.max_sequences);
+            in->caps.max_sequences, (long long)plm_plan_least_blocks(in));
         put_knobs(&t, &knobs);
         r = plm_fail(err, PLM_ERR_OUT_OF_DEVICE, "%s", msg); // no bytes are missing
         return plm_fail_about(err, r, "max_total_tokens");

@@ -488,7 +488,7 @@ START_TEST(a_size_below_the_sequences_says_so)
     ck_assert_uint_eq(k.max_sequences, 1);
     check_limits(&in, &k, (int[4]){0});
     plm_plan_fail(&in, &table, "max_total_tokens does not fit", &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "1 KV blocks of 16 tokens, but each of 8 sequences"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "1 KV blocks of 16 tokens, but max_sequences 8 needs 8"));
     ck_assert_ptr_nonnull(strstr(err.msg, "max_sequences 1, max_total_tokens 128"));
     ck_assert_ptr_null(strstr(err.msg, "missing"));
     ck_assert_int_eq(err.needed_bytes, 0);

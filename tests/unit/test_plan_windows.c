@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV groups with a window in the plan: their size, and what is lowered where they do not fit.
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +172,58 @@ START_TEST(windows_alone_are_planned_from_the_budget)
 }
 END_TEST
 
+// A pool whose size is pinned where the main group has a window: one that is too large for the room
+// and one that lacks blocks are both told the pin that starts.
+START_TEST(a_pin_with_windows_alone_is_suggested)
+{
+    struct plm_plan_input in = {
+        .g = MIB,
+        .T = 24 * GIB,
+        .F = 15 * GIB,
+        .O = 8 * GIB,
+        .K = 512 * MIB,
+        .process_use = 8 * GIB + 300 * MIB,
+        .memory_fraction = 1,
+        .caps = {.batch_max_tokens = 2048, .max_sequences = 16, .max_context = 32768},
+        .window = 4096,
+        .block_bytes = MIB,
+        .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
+    const int64_t least = 16 * 258 + 128;
+    struct plm_plan_knobs knobs;
+    struct plm_error err = {.msg = ""};
+    char want[128];
+    in.pinned_tokens = 20 * 1024 * 16; // 20 GiB
+    struct plm_plan p = plan_of(&in);
+    ck_assert(!plm_plan_enough(&p, NULL));
+    plm_plan_suggest(&in, &table, &knobs);
+    ck_assert_int_gt(knobs.max_total_tokens, least * 16);
+    ck_assert_uint_eq(knobs.size_ctx, 0);
+    ck_assert_int_eq(plm_plan_fail(&in, &table, "max_total_tokens does not fit", &err),
+                     PLM_ERR_OUT_OF_DEVICE);
+    snprintf(want, sizeof(want), "max_total_tokens %lld", (long long)knobs.max_total_tokens);
+    ck_assert_msg(strstr(err.msg, want) != NULL, "%s", err.msg);
+    // It is the most that starts.
+    in.pinned_tokens = knobs.max_total_tokens;
+    p = plan_of(&in);
+    ck_assert(plm_plan_enough(&p, NULL));
+    in.pinned_tokens += 16;
+    p = plan_of(&in);
+    ck_assert(!plm_plan_enough(&p, NULL));
+    // One block too few for the windows: the fewest are named, and start.
+    in.pinned_tokens = (least - 1) * 16;
+    ck_assert_int_eq(plm_plan_fail(&in, &table, "max_total_tokens does not fit", &err),
+                     PLM_ERR_OUT_OF_DEVICE);
+    snprintf(want, sizeof(want), "%lld KV blocks of 16 tokens, but max_sequences 16 needs %lld;",
+             (long long)least - 1, (long long)least);
+    ck_assert_msg(strstr(err.msg, want) != NULL, "%s", err.msg);
+    snprintf(want, sizeof(want), "max_total_tokens %lld", (long long)least * 16);
+    ck_assert_msg(strstr(err.msg, want) != NULL, "%s", err.msg);
+    in.pinned_tokens = least * 16;
+    p = plan_of(&in);
+    ck_assert(plm_plan_enough(&p, NULL));
+}
+END_TEST
+
 static struct plm_plan dry_plan(int64_t weight_bytes)
 {
     struct plm_stress_reading reading;
@@ -218,6 +271,7 @@ int main(void)
     tcase_add_test(tc, windows_are_sized_before_the_full_group);
     tcase_add_test(tc, windows_that_do_not_fit_are_lowered_in_order);
     tcase_add_test(tc, windows_alone_are_planned_from_the_budget);
+    tcase_add_test(tc, a_pin_with_windows_alone_is_suggested);
     tcase_add_test(tc, gemma3_27b_on_a_card_of_24_gib);
     suite_add_tcase(suite, tc);
     return suite_run(suite);
