@@ -84,17 +84,6 @@ static void widen(struct plm_sched *s, uint32_t blocks)
     }
 }
 
-void plm_sched_set_block(struct plm_sched *s, uint32_t group, const struct plm_seq *seq,
-                         uint32_t index, uint32_t block)
-{
-    struct plm_running *r = &s->slots[seq->slot];
-    const uint64_t addr = plm_kv_pool_addr(s->kv.pools[group], block);
-    plm_sched_ids(s, group, seq->slot)[index] = block;
-    plm_sched_table(s, group, seq->slot)[index] = addr;
-    if (group == 0 && index == r->n_computed / PLM_KV_BLOCK_TOKENS)
-        r->block = addr;
-}
-
 void plm_sched_moved(struct plm_sched *s, const struct plm_kv_move *moves, uint32_t n)
 {
     for (uint32_t slot = 0; n > 0 && slot < s->running; slot++) {
@@ -342,24 +331,18 @@ bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq)
     return !s->windowed || plm_windows_extend(s, seq->slot, r->n_computed + 2) == r->n_computed + 2;
 }
 
-void plm_sched_grow(struct plm_sched *s)
+struct plm_seq *plm_sched_grow(struct plm_sched *s)
 {
     uint32_t blocks[PLM_KV_GROUPS_MAX];
     while (s->n_needs_block > 0) {
         struct plm_seq *seq = s->needs_block[s->n_needs_block - 1];
         prefetch_needs(s);
-        if (!take_blocks(s, blocks)) {
-            struct plm_seq *victim = plm_sched_youngest(s);
-            if (s->running == 1) {
-                s->stuck = seq;
-                return;
-            }
-            plm_sched_preempt(s, victim); // maybe seq itself, which leaves the list by it
-            continue;
-        }
+        if (!take_blocks(s, blocks))
+            return seq;
         unlist_need(s, seq);
         add_blocks(s, seq, blocks);
     }
+    return NULL;
 }
 
 void plm_sched_prefetch_far(const struct plm_sched *s, const struct plm_seq *seq)

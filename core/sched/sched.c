@@ -84,36 +84,7 @@ void plm_sched_destroy(struct plm_sched *s)
     plm_free(s->host, s);
 }
 
-// ---- lists ----
-
-void plm_seq_insert(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq)
-{
-    seq->next = at;
-    seq->prev = at != NULL ? at->prev : list->tail;
-    if (seq->prev != NULL)
-        seq->prev->next = seq;
-    else
-        list->head = seq;
-    if (at != NULL)
-        at->prev = seq;
-    else
-        list->tail = seq;
-    list->n++;
-}
-
-void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq)
-{
-    if (seq->prev != NULL)
-        seq->prev->next = seq->next;
-    else
-        list->head = seq->next;
-    if (seq->next != NULL)
-        seq->next->prev = seq->prev;
-    else
-        list->tail = seq->prev;
-    seq->prev = seq->next = NULL;
-    list->n--;
-}
+// ---- adding and removing ----
 
 static void put_aside(struct plm_sched *s, struct plm_seq *seq)
 {
@@ -382,6 +353,21 @@ static void give_way(struct plm_sched *s)
     put_aside(s, victim);
 }
 
+// Blocks for all that run; where there are too few the youngest give theirs up.
+static void grow(struct plm_sched *s)
+{
+    while (s->windowed && s->running > 1 && !plm_windows_fit(s, s->running, 1))
+        plm_sched_preempt(s, plm_sched_youngest(s));
+    struct plm_seq *seq;
+    while ((seq = plm_sched_grow(s)) != NULL) {
+        if (s->running == 1) {
+            s->stuck = seq;
+            return;
+        }
+        plm_sched_preempt(s, plm_sched_youngest(s)); // maybe seq itself, which needs none then
+    }
+}
+
 static uint32_t chunk(const struct plm_sched *s, uint32_t slot, uint32_t left)
 {
     uint32_t n = s->slots[slot].n_tokens - s->slots[slot].n_computed;
@@ -451,9 +437,7 @@ void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sch
     struct plm_shape shape = {0};
     s->stuck = NULL;
     s->chunk_rows = 0;
-    if (s->windowed)
-        plm_windows_fit_running(s);
-    plm_sched_grow(s);
+    grow(s);
     give_way(s);
     uint32_t n = decode_rows(s, budget, &shape), decode = shape.rows;
     for (uint32_t i = 0; i < n && shape.rows < budget; i++)

@@ -101,12 +101,23 @@ static inline struct plm_block_span *plm_sched_span(const struct plm_sched *s, u
     return &s->spans[(size_t)slot * s->kv.n_groups + group];
 }
 
-// sched.c: at NULL: at the end.
-void plm_seq_insert(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq);
-void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq);
+// Puts a block into the tables of a running sequence.
+static inline void plm_sched_set_block(struct plm_sched *s, uint32_t group,
+                                       const struct plm_seq *seq, uint32_t index, uint32_t block)
+{
+    struct plm_running *r = &s->slots[seq->slot];
+    const uint64_t addr = plm_kv_pool_addr(s->kv.pools[group], block);
+    plm_sched_ids(s, group, seq->slot)[index] = block;
+    plm_sched_table(s, group, seq->slot)[index] = addr;
+    if (group == 0 && index == r->n_computed / PLM_KV_BLOCK_TOKENS)
+        r->block = addr;
+}
 
 // share.c: whose turn it is.
 
+// Lists of sequences. Before `at`; NULL: at the end.
+void plm_seq_insert(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq);
+void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq);
 // A sequence is added: it takes part in its request's share.
 void plm_share_join(struct plm_seq *seq);
 // One more runs, or one less.
@@ -132,14 +143,12 @@ bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
 bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq);
 // Gives slot and blocks back; *seq is IDLE then.
 void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq);
-// One more block for each that needs one, preempting where none is left.
-void plm_sched_grow(struct plm_sched *s);
+// One more block for each that needs one. Returns the one for which none is left: the caller takes
+// blocks from another and calls again; NULL: all have theirs.
+struct plm_seq *plm_sched_grow(struct plm_sched *s);
 void plm_sched_need_block(struct plm_sched *s, struct plm_seq *seq);
 // A block for the row after the next one, if it needs one. False: none is free or cached.
 bool plm_sched_room_ahead(struct plm_sched *s, struct plm_seq *seq);
-// Puts a block into the tables of a running sequence.
-void plm_sched_set_block(struct plm_sched *s, uint32_t group, const struct plm_seq *seq,
-                         uint32_t index, uint32_t block);
 // Sets what a slot knows of its sequence's next row, and when commit looks at it next.
 void plm_sched_refresh(struct plm_sched *s, uint32_t slot);
 // Ask memory for what plm_sched_put() will read (plm_prefix_prefetch_far, _near). There is an
@@ -151,8 +160,6 @@ void plm_sched_put(struct plm_sched *s, struct plm_seq *seq);
 
 // windows.c: groups with a window. Nothing of it is called where there is none.
 
-// Preempts the youngest until the windows of all that run fit beside a chunk.
-void plm_windows_fit_running(struct plm_sched *s);
 // Whether those of `running` sequences fit beside so many rows of prompts.
 bool plm_windows_fit(const struct plm_sched *s, uint64_t running, uint64_t chunk_rows);
 // Rows of prompts that may still come into this step.

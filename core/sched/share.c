@@ -24,6 +24,37 @@ static struct plm_seq *first_of(const struct plm_share *share, bool begun)
     return begun ? NULL : share->queued;
 }
 
+// ---- lists of sequences ----
+
+void plm_seq_insert(struct plm_seq_list *list, struct plm_seq *at, struct plm_seq *seq)
+{
+    seq->next = at;
+    seq->prev = at != NULL ? at->prev : list->tail;
+    if (seq->prev != NULL)
+        seq->prev->next = seq;
+    else
+        list->head = seq;
+    if (at != NULL)
+        at->prev = seq;
+    else
+        list->tail = seq;
+    list->n++;
+}
+
+void plm_seq_unlink(struct plm_seq_list *list, struct plm_seq *seq)
+{
+    if (seq->prev != NULL)
+        seq->prev->next = seq->next;
+    else
+        list->head = seq->next;
+    if (seq->next != NULL)
+        seq->next->prev = seq->prev;
+    else
+        list->tail = seq->prev;
+    seq->prev = seq->next = NULL;
+    list->n--;
+}
+
 // ---- lists of requests ----
 
 static void unlist(struct plm_sched *s, struct plm_share *share)

@@ -33,12 +33,6 @@ uint32_t plm_windows_rows(const struct plm_sched *s)
     return (uint32_t)plm_max_i64(0, rows);
 }
 
-void plm_windows_fit_running(struct plm_sched *s)
-{
-    while (s->running > 1 && !plm_windows_fit(s, s->running, 1))
-        plm_sched_preempt(s, plm_sched_youngest(s));
-}
-
 // ---- what forks will want ----
 
 // The blocks [from, to) of a parent's context that its forks start from.

@@ -25,7 +25,6 @@ RECURSIVE = ("core/template/", "core/plan/profile")
 # Circles that are known and still to be ended; each by its first file.
 KNOWN = {
     "core/plan/plan.c",
-    "core/sched/blocks.c",
 }
 
 # A definition stands in column 0, and so does its brace: clang-format puts them there.
