@@ -587,7 +587,7 @@ def a_pinned_size_that_can_not_be_names_one_that_starts():
         check(time.monotonic() - before < 5, "this is known before the load")
         found = re.search(r"any one of these starts: .*--max-total-tokens (\d+)", text)
         check(status == 1 and found, f"{args}: {status} {text}")
-        check(int(args[1]) > 16 or "but max_sequences " in text and "missing" not in text and "(needs" not in text, text)
+        check(int(args[1]) > 16 or "but -np " in text and "missing" not in text and "(needs" not in text, text)
         status, text = plan(*args, "--max-total-tokens", found.group(1))
         again = re.search(r"any one of these starts: .*--max-total-tokens (\d+)", text)
         if harness.DEVICE and status == 1 and again:
