@@ -22,7 +22,7 @@
 #define PLANNED_MIXES  (GGUF_MIX_Q4_K_M + 1)
 
 static char dir[] = "/tmp/plan_dry.XXXXXX";
-static char path[64];
+static char path[512];
 
 static const char *shape_path(size_t shape, enum gguf_mix mix)
 {
@@ -350,6 +350,23 @@ START_TEST(a_start_on_the_machines_memory_chooses_as_the_dry_run)
 }
 END_TEST
 
+// The pools of windows are KV in the ledger, too, beside the full group's and in its place.
+START_TEST(windows_are_held_as_planned)
+{
+    char table[4096];
+    n_started = n_refused = 0;
+    snprintf(path, sizeof(path), "%s", TEST_MODELS "/mistral-window-f32.gguf");
+    compare(plm_dry_kind("cuda"), GIB);
+    snprintf(path, sizeof(path), "%s", TEST_MODELS "/gemma3-q8_0.gguf");
+    compare(plm_dry_kind("cuda"), GIB);
+    ck_assert_uint_eq(n_started, 2);
+    const plim_engine_opts opts = options("cuda");
+    json_object *json = dry_json(&opts, GIB, table, sizeof(table));
+    ck_assert_int_gt(field(json, "by_class", "kv"), field(json, "plan", "kv_bytes"));
+    json_object_put(json);
+}
+END_TEST
+
 static void expect_dry(const plim_engine_opts *opts, uint64_t bytes, int status, const char *what)
 {
     plim_plan *plan = NULL;
@@ -435,6 +452,7 @@ int main(void)
     tcase_add_test(tc, dry_run_lowers_the_context_as_a_start_does);
     tcase_add_test(tc, on_the_machines_memory_a_start_is_modest);
     tcase_add_test(tc, a_start_on_the_machines_memory_chooses_as_the_dry_run);
+    tcase_add_test(tc, windows_are_held_as_planned);
     tcase_add_test(tc, dry_run_refuses_what_it_can_not_know);
     tcase_add_test(tc, header_alone_does_not_start_the_cpu);
     tcase_add_test(tc, measured_plan_in_an_environment);
