@@ -6,6 +6,8 @@
 #include "core/kv/group.h"
 #include "core/plan/plan.h"
 
+_Static_assert(PLM_PLAN_WINDOWS_MAX == PLM_KV_GROUPS_MAX - 1, "every group but the main one");
+
 // a * b + c, none negative, cut to what a plan may hold.
 static int64_t product(int64_t a, int64_t b, int64_t c)
 {
