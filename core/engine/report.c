@@ -266,13 +266,15 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
                                        .blocks_cached = (uint32_t)m->blocks_cached,
                                        .blocks_free = (uint32_t)m->blocks_free,
                                        .n_groups = core->kv.n_groups};
+    const uint32_t context = core->profile.plan.in.caps.max_context;
     for (uint32_t g = 0; g < core->kv.n_groups; g++)
-        device.groups[g] = (struct plm_report_group){.window = core->kv.windows[g],
-                                                     .block_bytes = lists->groups[g].block_bytes,
-                                                     .total = lists->groups[g].total,
-                                                     .used = lists->groups[g].used,
-                                                     .cached = lists->groups[g].cached,
-                                                     .free = lists->groups[g].free};
+        device.groups[g] =
+            (struct plm_report_group){.window = plm_kv_window(core->kv.windows[g], context),
+                                      .block_bytes = lists->groups[g].block_bytes,
+                                      .total = lists->groups[g].total,
+                                      .used = lists->groups[g].used,
+                                      .cached = lists->groups[g].cached,
+                                      .free = lists->groups[g].free};
     plm_ledger_read(core->rank.ledger, &device.ledger);
     struct plm_report_memory memory = {.wall_ns = core->clock->wall_ns(core->clock->ctx),
                                        .ready = m->ready,

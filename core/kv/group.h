@@ -46,6 +46,13 @@ static inline uint64_t plm_kv_block_bytes(const struct plm_kv_group *group)
     return plm_kv_layer_bytes(group) * group->n_layers;
 }
 
+// The window that a group has where requests are at most max_context tokens: one that holds a whole
+// context is none (0), as nothing ever leaves it.
+static inline uint32_t plm_kv_window(uint32_t window, uint32_t max_context)
+{
+    return window < max_context ? window : 0;
+}
+
 // Leading blocks that no row at position `tokens` or later sees.
 static inline uint32_t plm_kv_first_block(uint32_t window, uint32_t tokens)
 {
@@ -65,7 +72,7 @@ static inline uint32_t plm_kv_sequence_blocks(uint32_t window, uint32_t max_cont
 {
     const uint32_t whole =
         (uint32_t)(((uint64_t)max_context + PLM_KV_BLOCK_TOKENS - 1) / PLM_KV_BLOCK_TOKENS);
-    return window < max_context && plm_kv_window_blocks(window) < whole
+    return plm_kv_window(window, max_context) != 0 && plm_kv_window_blocks(window) < whole
                ? plm_kv_window_blocks(window) + 1
                : whole;
 }

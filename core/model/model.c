@@ -176,7 +176,7 @@ static int add_to_group(struct plm_model *model, struct plm_layer *layer, struct
     const struct plm_kv_group own = {.kv_heads = s->n_kv_head,
                                      .head_dim = s->head_dim,
                                      .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16,
-                                     .window = s->window < model->hp.n_ctx_train ? s->window : 0};
+                                     .window = plm_kv_window(s->window, model->hp.n_ctx_train)};
     uint32_t g = 0;
     while (g < f->n_groups && !same_group(&f->groups[g], &own))
         g++;

@@ -5,6 +5,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/fault_seed.h"
+#include "core/kv/group.h"
 #include "kernels/abi.h"
 
 const char *plm_plan_term_name(enum plm_plan_term term)
@@ -42,7 +43,7 @@ int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps)
 
 uint32_t plm_plan_main_window(const struct plm_plan_input *in)
 {
-    return in->window < in->caps.max_context ? in->window : 0;
+    return plm_kv_window(in->window, in->caps.max_context);
 }
 
 int64_t plm_plan_request_blocks(const struct plm_plan_input *in)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/kv/group.h"
 #include "kernels/abi.h"
 
 #define MIB (INT64_C(1) << 20)
@@ -475,7 +476,9 @@ static void window_rows(struct plm_buf *buf, const struct plm_plan_input *in)
         const uint32_t window = in->windows[i].window;
         const int64_t cached = plm_plan_window_cached(caps, window);
         plm_plan_window_pool(in, caps, i, &pool);
-        snprintf(label, sizeof(label), "    windows of %u tokens", window);
+        const bool whole = plm_kv_window(window, caps->max_context) == 0;
+        snprintf(label, sizeof(label), "    %s of %u tokens", whole ? "contexts" : "windows",
+                 whole ? caps->max_context : window);
         snprintf(note, sizeof(note),
                  "%" PRId64 " blocks: %u requests and a step, %" PRId64 " cached", pool.blocks,
                  caps->max_sequences, cached);

@@ -19,9 +19,7 @@ static bool create_tables(struct plm_sched *s)
             plm_calloc(s->host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables[g]));
         s->addrs[g] = plm_calloc(s->host, PLM_HOST_SCHED, rows, sizeof(*s->addrs[g]));
         good &= s->ids[g] != NULL && s->tables[g] != NULL && s->addrs[g] != NULL;
-        // One that holds a whole context is none: nothing ever leaves it.
-        if (s->kv.windows[g] >= s->opts.max_context)
-            s->kv.windows[g] = 0;
+        s->kv.windows[g] = plm_kv_window(s->kv.windows[g], s->opts.max_context);
         s->windowed |= s->kv.windows[g] != 0;
         s->sequence_blocks[g] = plm_kv_sequence_blocks(s->kv.windows[g], s->opts.max_context);
     }

@@ -26,7 +26,7 @@ RULES = [
     ("core/mem/", MEM),
     # Pure arithmetic: numbers only, no device.
     ("core/plan/cost.", BASE + ["kernels/abi.h", "core/plan/"]),
-    ("core/plan/plan.", BASE + ["kernels/abi.h", "core/plan/", "core/mem/slabs.h"]),
+    ("core/plan/plan.", BASE + ["kernels/abi.h", "core/plan/", "core/mem/slabs.h", "core/kv/group.h"]),
     ("core/plan/", PLAN_KV),
     ("core/kv/", PLAN_KV),
     ("core/template/", BASE + ["core/template/"]),

@@ -314,6 +314,13 @@ START_TEST(windows_are_shown)
              (long long)pool.blocks, plan.in.caps.max_sequences, 3 * 34);
     ck_assert_msg(strstr(buf.data, want) != NULL, "%s", buf.data);
     plm_buf_finish(&buf);
+    // Where a window holds a whole context, its pool is told as what it is.
+    plan.in.caps.max_context = 512;
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    plm_report_plan_table(&buf, &head, &plan, NULL);
+    ck_assert_ptr_nonnull(strstr(buf.data, "    contexts of 512 tokens"));
+    ck_assert_ptr_null(strstr(buf.data, "    windows of"));
+    plm_buf_finish(&buf);
     ck_assert_int_eq(plm_host_destroy(host), 0);
 }
 END_TEST
