@@ -16,17 +16,6 @@ const char *plm_plan_term_name(enum plm_plan_term term)
     return (unsigned)term < PLM_TERMS ? names[term] : "?";
 }
 
-struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps)
-{
-    uint32_t rows = caps->batch_max_tokens;
-    if (rows < caps->max_sequences)
-        rows = caps->max_sequences; // a decode of all sequences is one step
-    return (struct plm_shape){.rows = rows,
-                              .seqs = caps->max_sequences,
-                              .logits_rows = caps->max_sequences,
-                              .ctx = caps->max_context};
-}
-
 bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits)
 {
     return caps->batch_max_tokens <= limits->batch_max_tokens &&

@@ -140,7 +140,16 @@ struct plm_plan {
 };
 
 // The worst shape that serving allows: rows, sequences, logits rows and context at their caps.
-struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps);
+static inline struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps)
+{
+    uint32_t rows = caps->batch_max_tokens;
+    if (rows < caps->max_sequences)
+        rows = caps->max_sequences; // a decode of all sequences is one step
+    return (struct plm_shape){.rows = rows,
+                              .seqs = caps->max_sequences,
+                              .logits_rows = caps->max_sequences,
+                              .ctx = caps->max_context};
+}
 // Whether no cap on shapes is above its limit.
 bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits);
 int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
