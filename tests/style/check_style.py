@@ -15,6 +15,7 @@ BASE = ["core/base/"]
 DEVICE = BASE + ["kernels/abi.h", "kernels/ops.def", "kernels/types.def", "core/backend.h", "core/device.h"]
 MEM = DEVICE + ["core/mem/"]
 PLAN_KV = MEM + ["core/plan/", "core/kv/"]
+FORMULA = BASE + ["kernels/abi.h", "core/plan/", "core/mem/slabs.h", "core/kv/group.h"]
 CONTRACT = BASE + ["core/backend.h", "kernels/abi.h", "kernels/ops.def", "kernels/types.def"]
 SHARED = ["backends/panel/", "backends/hostmem/", "backends/shared/"]
 RULES = [
@@ -26,9 +27,12 @@ RULES = [
     ("core/mem/", MEM),
     # Pure arithmetic: numbers only, no device.
     ("core/plan/cost.", BASE + ["kernels/abi.h", "core/plan/"]),
-    ("core/plan/plan.", BASE + ["kernels/abi.h", "core/plan/", "core/mem/slabs.h", "core/kv/group.h"]),
+    ("core/plan/plan.", FORMULA),
+    ("core/plan/windows.", FORMULA),
+    ("core/plan/replan.", FORMULA),
+    ("core/plan/suggest.", FORMULA),
     ("core/plan/", PLAN_KV),
-    ("core/kv/", PLAN_KV),
+    ("core/kv/", MEM + ["core/kv/"]),
     ("core/template/", BASE + ["core/template/"]),
     ("core/model/", PLAN_KV + ["kernels/spans.def", "core/template/", "core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/", "kernels/sampling.h"]),
