@@ -191,7 +191,7 @@ static int cpu_empty_cache(struct plm_backend_device *dev, uint64_t *ret_release
                            struct plm_mem_info *ret_info)
 {
     uint64_t before = plm_hostmem_resident_bytes(dev->machine.root);
-    plm_host_trim();
+    plm_host_trim(dev->host);
     uint64_t after = plm_hostmem_resident_bytes(dev->machine.root);
     int rc = plm_hostmem_query(&dev->machine, ret_info);
     if (rc == PLM_OK)

@@ -120,7 +120,7 @@ int plm_gpu_empty_cache(struct plm_backend_device *dev, uint64_t *ret_released,
     rc = plm_gpu_settle(dev);
     if (rc == PLM_OK) {
         *ret_released = plm_gpu_staging_trim(dev);
-        plm_host_trim();
+        plm_host_trim(dev->host);
         rc = await_frees(dev);
     }
     if (rc == PLM_OK)

@@ -70,7 +70,7 @@ static int vulkan_empty_cache(struct plm_backend_device *dev, uint64_t *ret_rele
 {
     const uint64_t released = plm_vk_staging_trim(dev);
     plm_vk_await_frees(dev);
-    plm_host_trim();
+    plm_host_trim(dev->host);
     int rc = plm_vk_query_free(dev, ret_info);
     if (rc == PLM_OK)
         *ret_released = released;

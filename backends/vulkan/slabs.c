@@ -120,7 +120,7 @@ void plm_vk_free(struct plm_backend_device *dev, struct plm_slab *slab)
     plm_free(dev->host, own);
     // malloc may keep what a CPU driver freed.
     if (dev->physical.type == VK_PHYSICAL_DEVICE_TYPE_CPU)
-        plm_host_trim();
+        plm_host_trim(dev->host);
 }
 
 // ---- copies ----

@@ -34,7 +34,8 @@ struct plm_host {
     _Atomic int64_t by_owner[PLM_HOST_OWNERS];
     _Atomic uint64_t allocations;
     _Atomic uint64_t freed;
-    _Atomic int64_t fail_in; // > 0: counts down; the call that reaches 0 fails
+    _Atomic uint64_t trimmed; // of freed, what malloc was asked to give back
+    _Atomic int64_t fail_in;  // > 0: counts down; the call that reaches 0 fails
     _Atomic int fail_sticky;
 };
 
@@ -67,6 +68,13 @@ void plm_host_set_limit(struct plm_host *host, int64_t limit_bytes)
     host->limit = limit_bytes;
 }
 
+// Freed since malloc was last asked to give free pages back: at most so much of it is resident.
+static uint64_t kept(const struct plm_host *host)
+{
+    const uint64_t trimmed = atomic_load(&host->trimmed);
+    return atomic_load(&host->freed) - trimmed;
+}
+
 void plm_host_read(const struct plm_host *host, struct plm_host_stats *ret)
 {
     ret->limit_bytes = host->limit;
@@ -75,7 +83,7 @@ void plm_host_read(const struct plm_host *host, struct plm_host_stats *ret)
     for (int i = 0; i < PLM_HOST_OWNERS; i++)
         ret->owner_bytes[i] = host->by_owner[i];
     ret->allocations = host->allocations;
-    ret->freed_bytes = host->freed;
+    ret->kept_bytes = kept(host);
 }
 
 void plm_host_fail_nth(struct plm_host *host, uint64_t n, int sticky)
@@ -115,6 +123,18 @@ static struct plm_host_meter *meter_of(const struct plm_host *host)
     return thread_meter != NULL && thread_meter->host == host ? thread_meter : NULL;
 }
 
+// A trim takes milliseconds: for less than this (4 MiB) it is not worth its time.
+#define KEPT_MIN_BYTES (UINT64_C(4) << 20)
+
+// What malloc keeps lies beside what is used, and both are resident. Where they would pass the
+// limit together, malloc gives back first.
+static void bound_kept(struct plm_host *host, int64_t used, int64_t limit)
+{
+    const uint64_t bytes = kept(host);
+    if (limit > 0 && bytes >= KEPT_MIN_BYTES && used > limit - (int64_t)bytes)
+        plm_host_trim(host);
+}
+
 // 8 PiB, more than any machine has: beyond it the sum of several charges could leave 64 bits.
 #define CHARGE_MAX (INT64_C(1) << 53)
 
@@ -136,6 +156,7 @@ int plm_host_charge(struct plm_host *host, enum plm_host_owner owner, int64_t by
         }
         return PLM_ERR_NOMEM_HOST;
     }
+    bound_kept(host, used, limit);
     if (meter != NULL)
         meter->held_bytes += bytes;
     atomic_fetch_add(&host->by_owner[owner], bytes);
@@ -243,8 +264,12 @@ void plm_free(struct plm_host *host, void *ptr)
     free(head);
 }
 
-void plm_host_trim(void)
+void plm_host_trim(struct plm_host *host)
 {
+    uint64_t trimmed = atomic_load(&host->trimmed);
+    // Of several threads that come here one does it.
+    if (!atomic_compare_exchange_strong(&host->trimmed, &trimmed, atomic_load(&host->freed)))
+        return;
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif

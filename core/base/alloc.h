@@ -34,7 +34,7 @@ struct plm_host_stats {
     int64_t peak_bytes;
     int64_t owner_bytes[PLM_HOST_OWNERS];
     uint64_t allocations; // calls that succeeded since creation
-    uint64_t freed_bytes; // given back since creation
+    uint64_t kept_bytes;  // freed since the last trim; malloc may still hold them
 };
 
 // Creates an allocator with a budget (0: none). NULL when malloc fails. Thread-safe.
@@ -73,7 +73,9 @@ void *plm_realloc(struct plm_host *host, enum plm_host_owner owner, void *ptr, s
 // Copies n bytes and adds a NUL.
 char *plm_strndup(struct plm_host *host, enum plm_host_owner owner, const char *s, size_t n);
 void plm_free(struct plm_host *host, void *ptr); // ptr may be NULL
-// Gives what malloc keeps for later back to the system, where the C library can.
-void plm_host_trim(void);
+// Gives what malloc keeps for later back to the system, where the C library can: milliseconds, in
+// which other threads that allocate wait. A charge does it by itself where bytes in use and bytes
+// kept would pass the limit together.
+void plm_host_trim(struct plm_host *host);
 
 #endif

@@ -128,7 +128,7 @@ void plm_admission_recheck(plim_engine *engine)
     if (term == PLM_ADMIT_KV)
         plm_kv_pool_drop_cached(engine->core->pool, UINT32_MAX);
     if (term == PLM_ADMIT_HOST)
-        plm_host_trim();
+        plm_host_trim(engine->core->host);
     plm_monitor_hurry(&engine->monitor);
 }
 

@@ -40,17 +40,13 @@ static void trim(plim_engine *engine)
 {
     struct plm_host_stats host;
     plm_host_read(engine->core->host, &host);
-    uint64_t trimmed = atomic_load(&engine->trimmed);
-    if (host.freed_bytes - trimmed < TRIM_BYTES)
+    if (host.kept_bytes < TRIM_BYTES)
         return;
     pthread_mutex_lock(&engine->lock);
     const bool idle = engine->active == 0;
     pthread_mutex_unlock(&engine->lock);
-    if (!idle && host.freed_bytes - trimmed < BUSY_TRIM_BYTES)
-        return;
-    // Of several threads that come here one does it.
-    if (atomic_compare_exchange_strong(&engine->trimmed, &trimmed, host.freed_bytes))
-        plm_host_trim();
+    if (idle || host.kept_bytes >= BUSY_TRIM_BYTES)
+        plm_host_trim(engine->core->host);
 }
 
 int plim_engine_host_charge(plim_engine *engine, int64_t bytes)

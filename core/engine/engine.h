@@ -74,7 +74,6 @@ struct plim_engine {
     struct plm_monitor monitor;
     _Atomic int64_t last_step_ns; // 0: idle
     _Atomic uint32_t handles;     // requests that their callers have not freed
-    _Atomic uint64_t trimmed;     // host bytes freed before the last trim
 
     struct plm_ready ready;
 };

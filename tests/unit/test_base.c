@@ -34,6 +34,33 @@ START_TEST(budget_is_charged_before_malloc)
 }
 END_TEST
 
+// What was freed may still be resident: a charge that would pass the limit together with it has it
+// given back first, and one that would not leaves it.
+START_TEST(freed_bytes_are_given_back_before_the_limit)
+{
+    enum { BLOCKS = 600 }; // of 10,000 bytes: 6 MB, more than the 4 MiB below which nothing is done
+    const int64_t limit = 16 << 20;
+    struct plm_host *host = plm_host_create(limit);
+    static void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_ptr_nonnull(blocks[i] = plm_malloc(host, PLM_HOST_OTHER, 10000));
+    for (int i = 0; i < BLOCKS; i++)
+        plm_free(host, blocks[i]);
+    struct plm_host_stats stats;
+    plm_host_read(host, &stats);
+    const uint64_t freed = stats.kept_bytes;
+    ck_assert_uint_ge(freed, 6000000);
+    ck_assert_int_eq(plm_host_charge(host, PLM_HOST_OTHER, limit - (int64_t)freed), PLM_OK);
+    plm_host_read(host, &stats);
+    ck_assert_uint_eq(stats.kept_bytes, freed);
+    ck_assert_int_eq(plm_host_charge(host, PLM_HOST_OTHER, 1), PLM_OK);
+    plm_host_read(host, &stats);
+    ck_assert_uint_eq(stats.kept_bytes, 0);
+    plm_host_discharge(host, PLM_HOST_OTHER, limit - (int64_t)freed + 1);
+    ck_assert_int_eq(plm_host_destroy(host), 0);
+}
+END_TEST
+
 START_TEST(nth_allocation_fails)
 {
     struct plm_host *host = plm_host_create(0);
@@ -196,6 +223,7 @@ int main(void)
     Suite *suite = suite_create("base");
     TCase *tc = tcase_create("base");
     tcase_add_test(tc, budget_is_charged_before_malloc);
+    tcase_add_test(tc, freed_bytes_are_given_back_before_the_limit);
     tcase_add_test(tc, nth_allocation_fails);
     tcase_add_test(tc, a_failed_buffer_stays_failed);
     tcase_add_test(tc, utf8_is_strict);
