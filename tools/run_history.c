@@ -104,12 +104,14 @@ void plm_run_history_add(const char *text, size_t len)
     plm_make_folders(path, 0700);
     *slash = '/';
     // One write at the end of the file, so that chats beside each other do not mix their lines.
-    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    // A pipe of this name, whose reader may never come, is not waited for.
+    const int fd =
+        open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd >= 0) {
         struct stat st;
+        const bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
         // Beyond what is read it would grow for ever.
-        if (fstat(fd, &st) == 0 && st.st_size > (off_t)(FILE_MAX_BYTES - n) &&
-            ftruncate(fd, 0) != 0)
+        if (!is_file || (st.st_size > (off_t)(FILE_MAX_BYTES - n) && ftruncate(fd, 0) != 0))
             n = 0;
         const ssize_t written = write(fd, line, n);
         (void)written; // a full disk

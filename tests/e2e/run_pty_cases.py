@@ -331,6 +331,19 @@ def progress_is_a_bar_that_goes_away():
 
 
 @case
+def a_pipe_in_place_of_the_history_holds_nothing_up():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(pathlib.Path(folder) / "plimsoll")
+        os.mkfifo(pathlib.Path(folder) / "plimsoll/history")
+        with chat(env={"XDG_STATE_HOME": folder}) as t:
+            ready(t)
+            t.line("hi")
+            t.expect(r"abcde\r\n> ")
+            t.type(CTRL_D)
+            same(t.end(), 0)
+
+
+@case
 def questions_are_found_again_in_the_next_chat():
     with tempfile.TemporaryDirectory() as folder:
         kept = pathlib.Path(folder) / "plimsoll/history"
