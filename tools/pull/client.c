@@ -15,6 +15,7 @@
 #define CURL_FUNCTIONS(X)                                                                          \
     X(curl_, global_init)                                                                          \
     X(curl_, global_cleanup)                                                                       \
+    X(curl_, version_info)                                                                         \
     X(curl_, easy_init)                                                                            \
     X(curl_, easy_setopt)                                                                          \
     X(curl_, easy_getinfo)                                                                         \
@@ -71,6 +72,10 @@ static bool open_library(struct plm_client *client, const char *file, const char
     return true;
 }
 
+// 7.85, the first that can be told which protocols to follow: without it a redirect could leave
+// TLS.
+#define CURL_VERSION_MIN 0x075500u
+
 struct plm_client *plm_client_create(const char *command)
 {
     static const struct entry curl[] = {CURL_FUNCTIONS(ENTRY)};
@@ -82,6 +87,13 @@ struct plm_client *plm_client_create(const char *command)
                       command) ||
         !open_library(client, "libcrypto.so.3", "libssl3", crypto,
                       sizeof(crypto) / sizeof(crypto[0]), command)) {
+        free(client);
+        return NULL;
+    }
+    const curl_version_info_data *version = client->version_info(CURLVERSION_NOW);
+    if (version->version_num < CURL_VERSION_MIN) {
+        plm_term_say("plimsoll %s: fetching needs libcurl 7.85 or newer; libcurl.so.4 is %s",
+                     command, version->version);
         free(client);
         return NULL;
     }
