@@ -279,7 +279,8 @@ START_TEST(random_inputs_never_wrap)
             .host_limit = value(r[19], 40),
             .host_caller = value(r[20] ^ r[19], 36),
             .memory_fraction = (1 + r[20] % 1000) / 1000.0,
-            .caps = {1 + r[21] % 100000, 1 + r[22] % 10000, 1 + (r[23] >> (r[22] % 20 + 1)), 0, 0},
+            .caps = {1 + r[21] % 100000, 1 + r[22] % 10000, 1 + (r[23] >> (r[22] % 20 + 1)), 0, 0,
+                     0},
             .block_bytes = 1 + value(r[0] ^ r[5], 31),
             .prefix_cache_blocks = r[1] % 2 == 0 ? PLM_PLAN_UNKNOWN : value(r[2], 25),
             .max_slabs = r[3] % 4 == 0 ? r[4] % 3000 : 0,
@@ -348,7 +349,7 @@ START_TEST(the_longest_context_that_fits)
                                  .F = 23 * GIB,
                                  .process_use = 0,
                                  .memory_fraction = 1,
-                                 .caps = {2048, 64, 1000000, 0, 0},
+                                 .caps = {2048, 64, 1000000, 0, 0, 0},
                                  .block_bytes = MIB};
     plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){.weight_bytes = 4 * GIB});
     uint32_t fit = plm_plan_fit_context(&in, &table);
@@ -392,7 +393,7 @@ static struct plm_plan_input random_start(uint32_t i)
         .unified = true,
         .host_limit = r[1] % 2 ? 256 * MIB : 0,
         .memory_fraction = r[1] % 3 ? 1 : 0.3,
-        .caps = {16 + r[2] % 4096, 1 + r[2] / 4096 % 64, 16 + r[3] % 200000, 0, 0},
+        .caps = {16 + r[2] % 4096, 1 + r[2] / 4096 % 64, 16 + r[3] % 200000, 0, 0, 0},
         .block_bytes = 1 + r[3] / 16 % (8 << 20),
         .pinned_tokens = r[1] % 7 ? 0 : r[0] % 100000,
         .prefix_cache_blocks = PLM_PLAN_UNKNOWN};

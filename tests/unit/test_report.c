@@ -33,7 +33,7 @@ static struct plm_plan make_plan(void)
                                       .cgroups = {{22 * GIB, 9 * GIB, MIB}},
                                       .unified = true,
                                       .memory_fraction = 0.9,
-                                      .caps = {2048, 64, 32768, 0, 0},
+                                      .caps = {2048, 64, 32768, 0, 0, 0},
                                       .block_bytes = MIB,
                                       .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
     ck_assert_int_eq(plm_plan_compute(&in, &plan, NULL), PLM_OK);

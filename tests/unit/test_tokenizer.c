@@ -322,8 +322,7 @@ START_TEST(added_tokens_of_spaces_come_first)
     static const char *const spaces[] = {"  ", "   ", "\n\n", "<a b>"};
     static const char *const escaped[] = {"\xE2\x96\x81\xE2\x96\x81",
                                           "\xE2\x96\x81\xE2\x96\x81\xE2\x96\x81", "\n\n",
-                                          "<a\xE2\x96\x81"
-                                          "b>"};
+                                          "<a\xE2\x96\x81\x62>"}; // b, which no escape ends before
     for (int way = 0; way < 2; way++) {
         struct gguf_writer w;
         struct vocab_spm vocab = {.architecture = "gemma3",
