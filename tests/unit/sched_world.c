@@ -451,3 +451,34 @@ void disturb(struct world *w)
     default: forget_one(w);
     }
 }
+
+void run_random(struct world *w, uint32_t requests, uint32_t blocks, uint32_t least, bool prefix,
+                bool disturbed)
+{
+    const uint32_t ctx = w->opts.max_context;
+    uint32_t request = 0, idle = 0;
+    while (w->n_done < w->n_seqs || request < requests) {
+        if (request < requests && draw(w, 3) == 0) {
+            uint32_t n_prompt = 1 + draw(w, ctx - 1), n = draw(w, 4) == 0 ? 1 + draw(w, 4) : 1;
+            add_request(w, request++, n_prompt, 1 + draw(w, ctx - n_prompt), n, draw(w, 3),
+                        prefix && draw(w, 5) != 0);
+        }
+        if (w->n_seqs > 0 && draw(w, 25) == 0) { // cancel anything, in any state
+            struct sim_seq *s = &w->seqs[draw(w, w->n_seqs)];
+            if (!s->done)
+                end_seq(w, s, true);
+        }
+        if (draw(w, 10) == 0)
+            resize_pool(w, blocks, least);
+        if (disturbed && draw(w, 12) == 0)
+            disturb(w);
+        const bool ran = step(w);
+        idle = ran || request < requests ? 0 : idle + 1;
+        if (idle > 1 && w->n_done < w->n_seqs)
+            ck_abort_msg("seed %llu: %u of %u sequences wait for ever", (unsigned long long)w->seed,
+                         w->n_seqs - w->n_done, w->n_seqs);
+        ck_assert_uint_lt(w->steps, 200000);
+    }
+    for (uint32_t i = 0; i < w->n_seqs; i++)
+        ck_assert_uint_eq(w->seqs[i].ends, 1);
+}

@@ -65,6 +65,10 @@ extern uint32_t admitted_calls;
 void resize_pool(struct world *w, uint32_t most, uint32_t least);
 // A loss, an abandoned step, restricted ones, or a sequence that is forgotten.
 void disturb(struct world *w);
+// So many requests that come, and are cancelled, at random while the main pool is resized between
+// `least` and `blocks`, until each sequence ended, once.
+void run_random(struct world *w, uint32_t requests, uint32_t blocks, uint32_t least, bool prefix,
+                bool disturbed);
 void check_blocks(const struct world *w);
 // Whoever was preempted comes back only when it can stay: a sequence is preempted once per doubling
 // of the pool at most, and beyond the first time of each not more than once per block of tokens
