@@ -1,29 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the good and bad GGUF files of the unit test as a corpus: corpus_gguf FOLDER.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
+#include "tests/fuzz/corpus.h"
 #include "tests/support/gguf_cases.h"
 
 #define MAX_BYTES 65536u // larger cases slow a fuzzer down more than they teach it
-
-// With its parents.
-static bool make_folder(const char *path)
-{
-    char part[4096];
-    for (size_t i = 1; i < sizeof(part); i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return false;
-        if (path[i] == '\0')
-            return true;
-    }
-    return false;
-}
 
 int main(int argc, char **argv)
 {

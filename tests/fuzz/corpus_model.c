@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the headers of the golden models as a corpus: corpus_model FOLDER.
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/alloc.h"
 #include "core/model/gguf.h"
+#include "tests/fuzz/corpus.h"
 
 // Bytes before the first tensor's data; 0: not a model.
 static uint64_t header_bytes(const char *path)
@@ -41,22 +40,6 @@ static bool copy_head(const char *from, const char *to, uint64_t n)
     if (out != NULL)
         ok = fclose(out) == 0 && ok;
     return ok;
-}
-
-// With its parents.
-static bool make_folder(const char *path)
-{
-    char part[4096];
-    for (size_t i = 1; i < sizeof(part); i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return false;
-        if (path[i] == '\0')
-            return true;
-    }
-    return false;
 }
 
 int main(int argc, char **argv)
