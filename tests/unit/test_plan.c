@@ -8,9 +8,7 @@
 #include "core/base/random.h"
 #include "core/plan/plan.h"
 #include "tests/support/suite.h"
-
-#define MIB (INT64_C(1) << 20)
-#define GIB (INT64_C(1) << 30)
+#include "tests/unit/plan_card.h"
 
 // A model whose workspace is linear in each field of the shape.
 static const struct plm_cost_table table = {
@@ -19,24 +17,6 @@ static const struct plm_cost_table table = {
                 {.name = "logits", .per_logits_row = 512 << 10, .per_seq = 4096},
                 {.name = "tables", .per_seq_block = 8 << 10}},
 };
-
-// A discrete card of 24 GiB on which the budget binds.
-static struct plm_plan_input card(void)
-{
-    struct plm_plan_input in = {
-        .g = MIB,
-        .T = 24 * GIB,
-        .F = 15 * GIB,
-        .O = 8 * GIB,
-        .K = 512 * MIB,
-        .process_use = 8 * GIB + 300 * MIB,
-        .memory_fraction = 1.0,
-        .caps = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
-        .block_bytes = MIB,
-        .prefix_cache_blocks = PLM_PLAN_UNKNOWN,
-    };
-    return in;
-}
 
 // A CPU under a limit and in a cgroup; the limit binds.
 static struct plm_plan_input host(void)
@@ -50,14 +30,6 @@ static struct plm_plan_input host(void)
     in.cgroups[1] = (struct plm_plan_cgroup){20 * GIB, 10 * GIB, 0};
     in.block_bytes = 16 * MIB;
     return in;
-}
-
-static struct plm_plan plan_of(const struct plm_plan_input *in)
-{
-    struct plm_plan p;
-    struct plm_error err = {.msg = ""};
-    ck_assert_msg(plm_plan_compute(in, &p, &err) == PLM_OK, "%s", err.msg);
-    return p;
 }
 
 START_TEST(the_formula_line_by_line)

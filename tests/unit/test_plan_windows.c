@@ -9,9 +9,7 @@
 #include "core/plan/dry.h"
 #include "core/plan/plan.h"
 #include "tests/support/suite.h"
-
-#define MIB (INT64_C(1) << 20)
-#define GIB (INT64_C(1) << 30)
+#include "tests/unit/plan_card.h"
 
 // A model whose workspace is linear in each field of the shape.
 static const struct plm_cost_table table = {
@@ -20,14 +18,6 @@ static const struct plm_cost_table table = {
                 {.name = "logits", .per_logits_row = 512 << 10, .per_seq = 4096},
                 {.name = "tables", .per_seq_block = 16}},
 };
-
-static struct plm_plan plan_of(const struct plm_plan_input *in)
-{
-    struct plm_plan p;
-    struct plm_error err = {.msg = ""};
-    ck_assert_msg(plm_plan_compute(in, &p, &err) == PLM_OK, "%s", err.msg);
-    return p;
-}
 
 // gemma3-27B: 62 layers, of which every sixth sees all; 16 heads of K and V of 128 elements, 2
 // bytes each. A window of 1,024 takes 64 blocks of 6.5 MiB, 416 MiB, and one more that begins.
@@ -176,18 +166,9 @@ END_TEST
 // and one that lacks blocks are both told the pin that starts.
 START_TEST(a_pin_with_windows_alone_is_suggested)
 {
-    struct plm_plan_input in = {
-        .g = MIB,
-        .T = 24 * GIB,
-        .F = 15 * GIB,
-        .O = 8 * GIB,
-        .K = 512 * MIB,
-        .process_use = 8 * GIB + 300 * MIB,
-        .memory_fraction = 1,
-        .caps = {.batch_max_tokens = 2048, .max_sequences = 16, .max_context = 32768},
-        .window = 4096,
-        .block_bytes = MIB,
-        .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
+    struct plm_plan_input in = card();
+    in.caps.max_sequences = 16;
+    in.window = 4096;
     const int64_t least = 16 * 258 + 128;
     struct plm_plan_knobs knobs;
     struct plm_error err = {.msg = ""};
