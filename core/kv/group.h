@@ -46,6 +46,12 @@ static inline uint64_t plm_kv_block_bytes(const struct plm_kv_group *group)
     return plm_kv_layer_bytes(group) * group->n_layers;
 }
 
+// Blocks that so many tokens fill or begin.
+static inline uint64_t plm_kv_blocks(uint64_t tokens)
+{
+    return tokens / PLM_KV_BLOCK_TOKENS + (tokens % PLM_KV_BLOCK_TOKENS != 0);
+}
+
 // The window that a group has where requests are at most max_context tokens: one that holds a whole
 // context is none (0), as nothing ever leaves it.
 static inline uint32_t plm_kv_window(uint32_t window, uint32_t max_context)
@@ -70,11 +76,18 @@ static inline uint32_t plm_kv_window_blocks(uint32_t window)
 // beside it takes a block more for each 16 rows of prompts.
 static inline uint32_t plm_kv_sequence_blocks(uint32_t window, uint32_t max_context)
 {
-    const uint32_t whole =
-        (uint32_t)(((uint64_t)max_context + PLM_KV_BLOCK_TOKENS - 1) / PLM_KV_BLOCK_TOKENS);
+    const uint32_t whole = (uint32_t)plm_kv_blocks(max_context);
     return plm_kv_window(window, max_context) != 0 && plm_kv_window_blocks(window) < whole
                ? plm_kv_window_blocks(window) + 1
                : whole;
+}
+
+// Blocks of a window group that so many running sequences of `each` and a step with so many rows of
+// prompts need: what the plan gives a pool, and what admission and the scheduler count. Up to 2^32
+// sequences and rows it stays within 64 bits.
+static inline uint64_t plm_kv_windows_need(uint64_t sequences, uint32_t each, uint64_t rows)
+{
+    return sequences * each + plm_kv_blocks(rows);
 }
 
 #endif

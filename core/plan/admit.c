@@ -5,6 +5,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/fault_seed.h"
+#include "core/kv/group.h"
 #include "kernels/abi.h"
 
 #define TOKENS          ((uint64_t)PLM_KV_BLOCK_TOKENS)
@@ -55,7 +56,7 @@ uint64_t plm_admit_spare(uint32_t running, uint32_t preemptions)
 // A group with a window: every sequence has its blocks, and a chunk of a prompt one at least.
 static uint64_t window_blocks(const struct plm_admit_limits *limits, uint64_t sequences)
 {
-    return sequences * limits->window_blocks + 1;
+    return plm_kv_windows_need(sequences, limits->window_blocks, 1);
 }
 
 // To the end of all choices. Those of a window are counted for one: the others may wait for it.

@@ -8,31 +8,25 @@
 
 _Static_assert(PLM_PLAN_WINDOWS_MAX == PLM_KV_GROUPS_MAX - 1, "every group but the main one");
 
-// a * b + c, none negative, cut to what a plan may hold.
-static int64_t product(int64_t a, int64_t b, int64_t c)
+// a * b, none negative, cut to what a plan may hold.
+static int64_t product(int64_t a, int64_t b)
 {
-    int64_t sum;
-    if (__builtin_mul_overflow(a, b, &sum) || __builtin_add_overflow(sum, c, &sum) ||
-        sum > PLM_PLAN_BYTES_MAX)
-        return PLM_PLAN_BYTES_MAX;
-    return sum;
-}
-
-static int64_t sequence_blocks(const struct plm_plan_caps *caps, uint32_t window)
-{
-    return plm_kv_sequence_blocks(window, caps->max_context);
+    int64_t n;
+    return __builtin_mul_overflow(a, b, &n) ? PLM_PLAN_BYTES_MAX
+                                            : plm_min_i64(n, PLM_PLAN_BYTES_MAX);
 }
 
 int64_t plm_plan_window_least(const struct plm_plan_caps *caps, uint32_t window)
 {
     const struct plm_shape worst = plm_caps_shape(caps);
-    return product(caps->max_sequences, sequence_blocks(caps, window),
-                   (int64_t)plm_div_ceil(worst.rows, PLM_KV_BLOCK_TOKENS));
+    const uint64_t blocks = plm_kv_windows_need(
+        caps->max_sequences, plm_kv_sequence_blocks(window, caps->max_context), worst.rows);
+    return plm_min_i64((int64_t)blocks, PLM_PLAN_BYTES_MAX);
 }
 
 int64_t plm_plan_window_cached(const struct plm_plan_caps *caps, uint32_t window)
 {
-    return product(caps->cached_windows, sequence_blocks(caps, window), 0);
+    return product(caps->cached_windows, plm_kv_sequence_blocks(window, caps->max_context));
 }
 
 void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps,
@@ -42,7 +36,7 @@ void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan
     const int64_t blocks =
         plm_plan_window_least(caps, w->window) + plm_plan_window_cached(caps, w->window);
     ret->blocks = plm_min_i64(blocks, PLM_POOL_BLOCKS_MAX);
-    ret->slabs = plm_slab_rule(product(ret->blocks, w->block_bytes, 0), w->block_bytes, in->g,
+    ret->slabs = plm_slab_rule(product(ret->blocks, w->block_bytes), w->block_bytes, in->g,
                                in->max_slab_bytes, 0);
     // A block that no slab holds fits nowhere.
     ret->bytes =

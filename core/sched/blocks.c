@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include "core/base/checked.h"
 #include "core/plan/admit.h"
 #include "core/sched/sched_impl.h"
-
-static uint32_t blocks_of(uint32_t tokens)
-{
-    return (uint32_t)plm_div_ceil(tokens, PLM_KV_BLOCK_TOKENS);
-}
 
 // Full blocks of the prompt that a fork takes from its parent. The last token is always
 // computed by itself, since its logits are wanted.
@@ -43,7 +37,7 @@ bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
     if (s->kv.windows[0] != 0)
         return true;
     plm_kv_pool_read(s->kv.pools[0], &pool);
-    uint64_t need = blocks_of(seq->n_tokens), available = (uint64_t)pool.free + pool.cached;
+    uint64_t need = plm_kv_blocks(seq->n_tokens), available = (uint64_t)pool.free + pool.cached;
     uint64_t spare = plm_admit_spare(running, seq->preemptions);
     const uint64_t left = leaver != NULL ? own_blocks(s, leaver) : 0;
     if (left > 0 && need + spare <= available + left)
@@ -181,7 +175,7 @@ static bool fill_up(struct plm_sched *s, uint32_t g, uint32_t *ids, uint32_t n, 
 
 bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
 {
-    const uint32_t slot = s->running, need = blocks_of(seq->n_tokens);
+    const uint32_t slot = s->running, need = (uint32_t)plm_kv_blocks(seq->n_tokens);
     uint32_t *ids[PLM_KV_GROUPS_MAX];
     for (uint32_t g = 0; g < s->kv.n_groups; g++)
         ids[g] = plm_sched_ids(s, g, slot);

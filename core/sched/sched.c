@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "core/base/checked.h"
 #include "core/base/fault_seed.h"
 #include "core/sched/sched_impl.h"
 
@@ -39,7 +38,7 @@ int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
     s->opts = *opts;
     s->kv = *kv;
     s->prefix = prefix;
-    s->max_blocks = (uint32_t)plm_div_ceil(opts->max_context, PLM_KV_BLOCK_TOKENS);
+    s->max_blocks = (uint32_t)plm_kv_blocks(opts->max_context);
     s->stride = s->max_blocks < 16 ? s->max_blocks : 16;
     s->slots = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->slots));
     s->due = plm_calloc(host, PLM_HOST_SCHED, seqs, sizeof(*s->due));

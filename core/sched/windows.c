@@ -6,16 +6,12 @@
 #include "core/base/checked.h"
 #include "core/sched/sched_impl.h"
 
-static uint32_t blocks_of(uint64_t tokens)
-{
-    return (uint32_t)plm_div_ceil(tokens, PLM_KV_BLOCK_TOKENS);
-}
-
 bool plm_windows_fit(const struct plm_sched *s, uint64_t running, uint64_t chunk_rows)
 {
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
-        if (s->kv.windows[g] != 0 && running * s->sequence_blocks[g] + blocks_of(chunk_rows) >
-                                         plm_kv_pool_total(s->kv.pools[g]))
+        if (s->kv.windows[g] != 0 &&
+            plm_kv_windows_need(running, s->sequence_blocks[g], chunk_rows) >
+                plm_kv_pool_total(s->kv.pools[g]))
             return false;
     }
     return true;
@@ -101,7 +97,7 @@ static void trim(struct plm_sched *s, uint32_t group, uint32_t slot)
     struct plm_block_span *span = plm_sched_span(s, group, slot);
     if (r->n_batch > 0 || r->n_tokens - r->n_computed == 1)
         return;
-    while (span->end > blocks_of(r->n_computed) && span->end > span->first)
+    while (span->end > plm_kv_blocks(r->n_computed) && span->end > span->first)
         give_up(s, group, slot, --span->end);
 }
 
