@@ -54,8 +54,8 @@ struct plm_core {
     int64_t ended_ns;       // when it ended
     struct plm_baseline baseline;
     struct plm_kv_set kv;
-    struct plm_kv_pool *pool; // the main one of them
-    int64_t windows_bytes;    // held by the pools of the others
+    struct plm_kv_pool *pool;      // the main one of them
+    _Atomic int64_t windows_bytes; // held by the pools of the others; read by any thread
     struct plm_prefix *prefix;
     struct plm_sampler *sampler;
     struct plm_tune *tune; // NULL: nothing was chosen

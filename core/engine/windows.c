@@ -9,11 +9,12 @@
 static void count_bytes(struct plm_core *core)
 {
     struct plm_kv_pool_stats stats;
-    core->windows_bytes = 0;
+    int64_t bytes = 0;
     for (uint32_t g = 1; g < core->kv.n_groups; g++) {
         plm_kv_pool_read(core->kv.pools[g], &stats);
-        core->windows_bytes += (int64_t)stats.held_bytes;
+        bytes += (int64_t)stats.held_bytes;
     }
+    atomic_store(&core->windows_bytes, bytes);
 }
 
 void plm_core_drop_windows(struct plm_core *core)
