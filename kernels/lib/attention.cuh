@@ -46,9 +46,9 @@ PLM_FN bool plm_attn_sees(const plm_attn_view &v, int token)
 PLM_ATTN_TEMPLATE struct plm_attn_shared {
     uint4 q[D / 16 * NT * PLM_WARP], p[PLM_ATTN_WARPS * NT * PLM_WARP]; // see plm_attn_place
     plm_attn_view view[NT * 8];
-    float scale[NT * 8];                                                // of the scores
-    float top[NT * 8], sum[NT * 8];                                     // of the split so far
-    float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8];   // of the chunk
+    float scale[NT * 8];                                              // of the scores
+    float top[NT * 8], sum[NT * 8];                                   // of the split so far
+    float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8]; // of the chunk
     uint32_t ring[PLM_ATTN_WARPS][SLOTS][D * ELEM];
 };
 
@@ -62,7 +62,7 @@ struct plm_attn_stream {
     uint32_t low, high; // address of block 32 * held + lane
     int held;           // -1: none yet
     int next, end;      // the next piece to begin, counted from position 0
-    int in, out;        // slots of the next piece to begin and of the next one to use
+    int out;            // slot of the next piece to use; one begins in the slot before it
 };
 
 PLM_FN int plm_attn_warp()
@@ -135,8 +135,8 @@ PLM_FN uint64_t plm_attn_block(plm_attn_stream &s, int block)
     if (block / PLM_WARP != s.held) {
         s.held = block / PLM_WARP;
         const int mine = s.held * PLM_WARP + plm_attn_lane();
-        const bool seen = mine >= s.first / PLM_KV_BLOCK_TOKENS &&
-                          mine * PLM_KV_BLOCK_TOKENS < s.tokens;
+        const bool seen =
+            mine >= s.first / PLM_KV_BLOCK_TOKENS && mine * PLM_KV_BLOCK_TOKENS < s.tokens;
         const uint64_t at = seen ? s.table[mine] : 0;
         s.low = (uint32_t)at;
         s.high = (uint32_t)(at >> 32);
@@ -145,9 +145,8 @@ PLM_FN uint64_t plm_attn_block(plm_attn_stream &s, int block)
            plm_shuffle(s.low, block % PLM_WARP);
 }
 
-// Begins the copy of the next piece; a group of copies even where there is none.
-template <int ELEM, int D, int SLOTS>
-PLM_FN void plm_attn_begin(plm_attn_stream &s, uint32_t (*ring)[D * ELEM])
+// Begins the copy of the next piece into a slot; a group of copies even where there is none.
+template <int ELEM, int D> PLM_FN void plm_attn_begin(plm_attn_stream &s, uint32_t *slot)
 {
     const int part = s.next % PLM_ATTN_PIECES, chunk = s.next / PLM_ATTN_PIECES;
     const int block = chunk * PLM_ATTN_WARPS + (part < 4 ? plm_attn_warp() : part - 4);
@@ -156,13 +155,12 @@ PLM_FN void plm_attn_begin(plm_attn_stream &s, uint32_t (*ring)[D * ELEM])
     if (s.next < s.end && first < PLM_KV_BLOCK_TOKENS && tokens > 0) {
         const uint64_t at = plm_attn_block(s, block);
         if (part < 4)
-            plm_attn_copy_k<ELEM, D>(s, ring[s.in], at + s.k, part);
+            plm_attn_copy_k<ELEM, D>(s, slot, at + s.k, part);
         else
-            plm_attn_copy_v<ELEM, D>(s, ring[s.in], at + s.v, first, tokens);
+            plm_attn_copy_v<ELEM, D>(s, slot, at + s.v, first, tokens);
     }
     plm_copy_commit();
     s.next++;
-    s.in = s.in + 1 < SLOTS ? s.in + 1 : 0;
 }
 
 // Waits for the next piece, and begins one in the slot that was used before it.
@@ -172,7 +170,7 @@ PLM_FN const uint32_t *plm_attn_next(plm_attn_stream &s, uint32_t (*ring)[D * EL
     const uint32_t *piece = ring[s.out];
     plm_copy_wait<SLOTS - 2>();
     plm_warp_sync();
-    plm_attn_begin<ELEM, D, SLOTS>(s, ring);
+    plm_attn_begin<ELEM, D>(s, ring[s.out > 0 ? s.out - 1 : SLOTS - 1]);
     s.out = s.out + 1 < SLOTS ? s.out + 1 : 0;
     return piece;
 }
@@ -561,7 +559,7 @@ PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
     s.next = plm_attn_first_chunk(s, begin) * PLM_ATTN_PIECES;
     s.end = (end < chunks ? end : chunks) * PLM_ATTN_PIECES;
     for (int i = 0; i < SLOTS - 1; i++)
-        plm_attn_begin<ELEM, D, SLOTS>(s, shared.ring[plm_attn_warp()]);
+        plm_attn_begin<ELEM, D>(s, shared.ring[plm_attn_warp()][i]);
     plm_attn_load_q(shared, tile, (const float *)a.q, a.ld_q, s.head_dim, a.scale);
     if (threadIdx.x < NT * 8) {
         const int row = (int)threadIdx.x / tile.heads;
