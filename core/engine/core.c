@@ -135,26 +135,26 @@ static uint32_t extra_nodes(const struct plm_core *core)
 {
     if (plm_model_facts(core->model)->groups[0].window == 0)
         return 0;
-    const int64_t nodes = core->chosen.max_sequences * plm_caps_blocks_per_request(&core->chosen);
+    const int64_t nodes = core->chosen.max_sequences * plm_limits_blocks_per_request(&core->chosen);
     return (uint32_t)plm_min_i64(nodes, PLM_POOL_BLOCKS_MAX);
 }
 
 // Host memory that the tables still to come take: of the scheduler, or of all, on a device of
 // total_bytes.
-static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_caps *caps,
+static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_limits *limits,
                             int64_t total_bytes, bool all)
 {
     const struct plm_model_facts *facts = plm_model_facts(core->model);
-    const int64_t blocks = caps->max_sequences * plm_caps_blocks_per_request(caps);
+    const int64_t blocks = limits->max_sequences * plm_limits_blocks_per_request(limits);
     int64_t bytes = blocks * HOST_SEQ_BLOCK_BYTES * facts->n_groups +
-                    64 * ((int64_t)caps->batch_max_tokens + 8 * (int64_t)caps->max_sequences);
+                    64 * ((int64_t)limits->batch_max_tokens + 8 * (int64_t)limits->max_sequences);
     if (!all)
         return bytes;
     int64_t pool = core->opts.max_total_tokens != 0
                        ? (int64_t)(core->opts.max_total_tokens / PLM_KV_BLOCK_TOKENS)
                        : blocks + blocks / 4;
-    if (caps->max_blocks > 0)
-        pool = plm_min_i64(pool, caps->max_blocks);
+    if (limits->max_blocks > 0)
+        pool = plm_min_i64(pool, limits->max_blocks);
     int64_t fit = total_bytes / (int64_t)plm_kv_block_bytes(&facts->groups[0]);
     pool = plm_min_i64(pool, fit);
     if (facts->groups[0].window != 0)
@@ -187,10 +187,10 @@ static int check_host(const struct plm_core *core, int64_t limit, int64_t least,
 int plm_core_preflight_host(const struct plm_core *core, int64_t total_bytes, struct plm_error *err)
 {
     const plim_engine_opts *o = &core->opts;
-    const struct plm_plan_caps caps = core->chosen;
+    const struct plm_plan_limits limits = core->chosen;
     // A pinned size takes its tables for certain, and must fit the largest default, too.
     const bool pinned = o->max_total_tokens != 0;
-    const int64_t to_come = host_to_come(core, &caps, total_bytes, true);
+    const int64_t to_come = host_to_come(core, &limits, total_bytes, true);
     const int64_t limit =
         o->host_limit_bytes == 0 && pinned ? PLM_HOST_LIMIT_MAX : (int64_t)o->host_limit_bytes;
     return check_host(core, limit, pinned ? to_come : 0, to_come, err);
@@ -200,7 +200,7 @@ int plm_core_preflight_host(const struct plm_core *core, int64_t total_bytes, st
 static int seal_host(const struct plm_core *core, struct plm_error *err)
 {
     const struct plm_plan *plan = &core->profile.plan;
-    const int64_t to_come = host_to_come(core, &plan->in.caps, plan->in.T, false);
+    const int64_t to_come = host_to_come(core, &plan->in.limits, plan->in.T, false);
     int r = check_host(core, plan->host_limit, to_come, to_come, err);
     if (r == PLM_OK)
         plm_host_set_limit(core->host, plan->host_limit);

@@ -60,8 +60,8 @@ struct plm_core {
     struct plm_sampler *sampler;
     struct plm_tune *tune; // NULL: nothing was chosen
     struct plm_profile profile;
-    struct plm_profile proved;   // what the certificate says: profile, or that of an earlier start
-    struct plm_plan_caps chosen; // as asked, or by default (plm_core_choose)
+    struct plm_profile proved; // what the certificate says: profile, or that of an earlier start
+    struct plm_plan_limits chosen; // as asked, or by default (plm_core_choose)
     int64_t driver_calls; // growth of what others hold over load and warm-up, where use is unknown
     struct plm_cert_key key; // of that certificate; n is 0 where there is none
     struct plm_watch watch;

@@ -35,7 +35,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
                .host_limit = (int64_t)o->host_limit_bytes,
                .host_caller = (int64_t)o->host_caller_bytes,
                .memory_fraction = o->memory_fraction,
-               .caps = core->chosen,
+               .limits = core->chosen,
                .window = facts->groups[0].window,
                .block_bytes = (int64_t)plm_kv_block_bytes(&facts->groups[0]),
                .max_slab_bytes = (int64_t)caps->max_slab_bytes,
@@ -57,7 +57,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
 // ---- what is chosen where nothing was asked for ----
 //
 // Where the device's memory is the machine's, a model must not take what all other programs live
-// on; the choice goes into the plan's caps, so that the formula and all that is derived from it
+// on; the choice goes into the plan's limits, so that the formula and all that is derived from it
 // (dry plans, suggestions) know of it.
 
 // Tokens of a request. Models are trained for 32,768 and more, which few chats come near, and each
@@ -97,12 +97,12 @@ void plm_core_choose(struct plm_core *core, const struct plm_caps *caps,
 {
     const plim_engine_opts *o = &core->opts;
     const struct plm_model_facts *facts = plm_model_facts(core->model);
-    struct plm_plan_caps *chosen = &core->chosen;
+    struct plm_plan_limits *chosen = &core->chosen;
     struct plm_profile_opts opts;
-    *chosen = (struct plm_plan_caps){.batch_max_tokens = o->batch_max_tokens,
-                                     .max_sequences = o->max_sequences,
-                                     .max_context = o->ctx_size,
-                                     .cached_windows = cached_windows(core)};
+    *chosen = (struct plm_plan_limits){.batch_max_tokens = o->batch_max_tokens,
+                                       .max_sequences = o->max_sequences,
+                                       .max_context = o->ctx_size,
+                                       .cached_windows = cached_windows(core)};
     if (o->ctx_size == 0)
         chosen->max_context = caps->unified && facts->n_ctx_train > DEFAULT_CONTEXT
                                   ? DEFAULT_CONTEXT
@@ -114,7 +114,7 @@ void plm_core_choose(struct plm_core *core, const struct plm_caps *caps,
     if (bytes > DEFAULT_UNIT)
         bytes -= bytes % DEFAULT_UNIT;
     // One request of the whole context always finishes, and serving starts.
-    opts.in.caps = *chosen;
+    opts.in.limits = *chosen;
     int64_t blocks = bytes / opts.in.block_bytes;
     blocks = plm_max_i64(blocks, plm_plan_request_blocks(&opts.in));
     blocks = plm_max_i64(blocks, plm_plan_least_blocks(&opts.in));

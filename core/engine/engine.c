@@ -159,17 +159,17 @@ static void init_counts(plim_engine *engine)
 static int64_t window_blocks(const struct plm_plan *plan)
 {
     const uint32_t window = plm_plan_main_window(&plan->in);
-    return window != 0 ? plm_kv_sequence_blocks(window, plan->in.caps.max_context) : 0;
+    return window != 0 ? plm_kv_sequence_blocks(window, plan->in.limits.max_context) : 0;
 }
 
 static int make_scheduler(plim_engine *engine, struct plm_error *err)
 {
     struct plm_core *core = engine->core;
     const struct plm_plan *plan = &core->profile.plan;
-    const struct plm_sched_opts opts = {.max_sequences = plan->in.caps.max_sequences,
-                                        .batch_max_tokens = plan->in.caps.batch_max_tokens,
+    const struct plm_sched_opts opts = {.max_sequences = plan->in.limits.max_sequences,
+                                        .batch_max_tokens = plan->in.limits.batch_max_tokens,
                                         .prefill_chunk = core->opts.prefill_chunk,
-                                        .max_context = plan->in.caps.max_context};
+                                        .max_context = plan->in.limits.max_context};
     struct plm_kv_pool_stats pool;
     struct plm_ledger_stats ledger;
     plm_kv_pool_read(core->pool, &pool);

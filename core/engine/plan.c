@@ -135,13 +135,13 @@ int plim_plan_create(const plim_engine_opts *opts, plim_plan **ret, plim_error *
 static void dry_ledger(const struct plm_core *core, const struct plm_plan *plan,
                        struct plm_ledger_stats *ret)
 {
-    const struct plm_shape shape = plm_caps_shape(&plan->in.caps);
+    const struct plm_shape shape = plm_limits_shape(&plan->in.limits);
     *ret = (struct plm_ledger_stats){0};
     ret->by_class[PLM_MEM_WEIGHTS].held_bytes = (int64_t)core->weight_sizes.held_bytes;
     ret->by_class[PLM_MEM_WORKSPACE].held_bytes =
         plm_round_up_i64(plm_cost(plm_model_cost_table(core->model), &shape), plan->in.g);
     ret->by_class[PLM_MEM_KV].held_bytes =
-        plan->kv_bytes + plm_plan_window_bytes(&plan->in, &plan->in.caps);
+        plan->kv_bytes + plm_plan_window_bytes(&plan->in, &plan->in.limits);
     for (int i = 0; i < PLM_MEM_CLASSES; i++)
         ret->held_bytes += ret->by_class[i].held_bytes;
 }

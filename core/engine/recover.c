@@ -108,7 +108,7 @@ static int rebuild(struct plim_engine *engine, struct plm_error *err)
     }
     if (status == PLM_OK) {
         plm_core_phase(core, PLM_PHASE_RESIZE);
-        status = ops.set_caps(core, &core->profile.plan.in.caps);
+        status = ops.set_limits(core, &core->profile.plan.in.limits);
         if (status != PLM_OK)
             plm_fail(err, status, "the workspace: %s", plm_strstatus(status));
     }
@@ -300,5 +300,5 @@ void plm_recover_ran(struct plim_engine *engine)
     struct plm_recover *r = &engine->recover;
     r->refused = r->refused_waits = 0;
     // Back to whole steps by doubling: the room may come back as slowly as it went.
-    r->rows_max = r->rows_max < engine->gate.caps.batch_max_tokens / 2 ? 2 * r->rows_max : 0;
+    r->rows_max = r->rows_max < engine->gate.limits.batch_max_tokens / 2 ? 2 * r->rows_max : 0;
 }

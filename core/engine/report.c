@@ -266,7 +266,7 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
                                        .blocks_cached = (uint32_t)m->blocks_cached,
                                        .blocks_free = (uint32_t)m->blocks_free,
                                        .n_groups = core->kv.n_groups};
-    const uint32_t context = core->profile.plan.in.caps.max_context;
+    const uint32_t context = core->profile.plan.in.limits.max_context;
     for (uint32_t g = 0; g < core->kv.n_groups; g++)
         device.groups[g] =
             (struct plm_report_group){.window = plm_kv_window(core->kv.windows[g], context),

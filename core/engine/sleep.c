@@ -67,7 +67,7 @@ static void drop_windows(struct plim_engine *engine)
 static int take_windows(struct plim_engine *engine)
 {
     pthread_mutex_lock(&engine->monitor.device_lock);
-    const int r = plm_core_take_windows(engine->core, &engine->core->profile.plan.in.caps);
+    const int r = plm_core_take_windows(engine->core, &engine->core->profile.plan.in.limits);
     pthread_mutex_unlock(&engine->monitor.device_lock);
     return r;
 }

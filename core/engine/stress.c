@@ -204,10 +204,10 @@ static int host_logits(struct plm_core *core)
     return core->logits_row != NULL && has_best ? PLM_OK : PLM_ERR_NOMEM_HOST;
 }
 
-static int set_caps(void *ctx, const struct plm_plan_caps *caps)
+static int set_limits(void *ctx, const struct plm_plan_limits *limits)
 {
     struct plm_core *core = ctx;
-    struct plm_shape shape = plm_caps_shape(caps);
+    struct plm_shape shape = plm_limits_shape(limits);
     int64_t bytes = plm_cost(plm_model_cost_table(core->model), &shape);
     int r = core->stopped ? PLM_ERR_CANCELLED : PLM_OK;
     if (r != PLM_OK)
@@ -219,7 +219,7 @@ static int set_caps(void *ctx, const struct plm_plan_caps *caps)
         r = empty_cache(core);
     }
     if (r == PLM_OK)
-        r = plm_core_take_windows(core, caps);
+        r = plm_core_take_windows(core, limits);
     if (r == PLM_OK)
         r = plm_arena_create(core->host, core->rank.device, core->rank.ledger, PLM_MEM_WORKSPACE, 0,
                              &core->rank.workspace);
@@ -302,7 +302,7 @@ void plm_core_stress_ops(struct plm_core *core, struct plm_stress_ops *ret)
                                    .kv_verify = kv_verify,
                                    .ballast = take_ballast,
                                    .empty_cache = empty_cache,
-                                   .set_caps = set_caps,
+                                   .set_limits = set_limits,
                                    .seal = seal,
                                    .watch = plm_core_watch,
                                    .reopen = reopen,
@@ -319,7 +319,7 @@ static int run_kind(struct plm_core *core, enum plm_stress_kind kind, struct plm
     struct plm_profile_opts opts;
     struct plm_stress_step step;
     profile_opts(core, &opts);
-    plm_profile_step(&opts, &core->profile.plan.in.caps, kind, 0, &step);
+    plm_profile_step(&opts, &core->profile.plan.in.limits, kind, 0, &step);
     return run_step(core, &step, err);
 }
 
@@ -345,7 +345,7 @@ int plm_core_validate_pool(struct plm_core *core, struct plm_error *err)
 // stays right when a neighbour makes the context shorter later.
 static void choose_rope(struct plm_core *core)
 {
-    const uint32_t context = core->profile.plan.in.caps.max_context;
+    const uint32_t context = core->profile.plan.in.limits.max_context;
     const uint32_t limit = plm_model_facts(core->model)->short_context;
     plm_model_set_context(core->model, context);
     if (limit > 0)

@@ -267,7 +267,7 @@ static int check_length(const struct plm_core *core, uint64_t text_bytes, uint64
                         plim_error *err)
 {
     const uint64_t least = plm_tokenizer_least(core->tokenizer, text_bytes);
-    if (least < core->profile.plan.in.caps.max_context)
+    if (least < core->profile.plan.in.limits.max_context)
         return PLIM_OK;
     *ret_least = least;
     return plm_error_set(err, PLIM_ERR_CONTEXT, NULL, "the prompt has %llu tokens or more",
@@ -317,7 +317,7 @@ static int take_ids(const struct plm_core *core, const plim_request_opts *o, str
         return r;
     const size_t n = o->truncate_prompt > 0 && o->n_tokens > o->truncate_prompt ? o->truncate_prompt
                                                                                 : o->n_tokens;
-    if (n >= core->profile.plan.in.caps.max_context) {
+    if (n >= core->profile.plan.in.limits.max_context) {
         *ret_least = n; // not copied: it is the exact number
         return PLIM_ERR_CONTEXT;
     }

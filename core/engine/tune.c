@@ -195,11 +195,11 @@ static int offer(void *ctx, enum plm_op op, const void *args)
 
 // ---- dummy steps ----
 
-static int run_steps(struct run *run, const struct plm_plan_caps *caps, struct plm_error *err)
+static int run_steps(struct run *run, const struct plm_plan_limits *limits, struct plm_error *err)
 {
     const struct plm_tuner tuner = {.ctx = run, .offer = offer};
-    const uint32_t seqs = caps->max_sequences, ctx = caps->max_context;
-    const uint32_t rows = plm_caps_shape(caps).rows;
+    const uint32_t seqs = limits->max_sequences, ctx = limits->max_context;
+    const uint32_t rows = plm_limits_shape(limits).rows;
     // What decodes wait for comes first, should time run out. In the steps with a head everything
     // before it is known already.
     const struct {
@@ -224,11 +224,11 @@ static int run_steps(struct run *run, const struct plm_plan_caps *caps, struct p
 }
 
 static int take_memory(struct plm_core *core, const struct plm_stress_ops *ops,
-                       const struct plm_plan_caps *caps)
+                       const struct plm_plan_limits *limits)
 {
     uint32_t blocks;
     int64_t failed;
-    int r = ops->set_caps(core, caps);
+    int r = ops->set_limits(core, limits);
     if (r == PLM_OK)
         r = ops->kv_format(core, BLOCKS, BLOCKS);
     return r == PLM_OK ? ops->kv_resize(core, BLOCKS, &blocks, &failed) : r;
@@ -265,24 +265,24 @@ static const struct plm_tuning *read_known(struct plm_core *core, struct plm_tun
 static int tune(struct plm_core *core, struct plm_tuning *known, struct plm_error *err)
 {
     const uint32_t trained = plm_model_facts(core->model)->n_ctx_train;
-    const struct plm_plan_caps caps = {.batch_max_tokens = core->opts.batch_max_tokens < CHUNK_ROWS
-                                                               ? core->opts.batch_max_tokens
-                                                               : CHUNK_ROWS,
-                                       .max_sequences = core->opts.max_sequences,
-                                       .max_context = trained < CONTEXT ? trained : CONTEXT};
+    const struct plm_plan_limits limits = {
+        .batch_max_tokens =
+            core->opts.batch_max_tokens < CHUNK_ROWS ? core->opts.batch_max_tokens : CHUNK_ROWS,
+        .max_sequences = core->opts.max_sequences,
+        .max_context = trained < CONTEXT ? trained : CONTEXT};
     const int64_t from = plm_now(core->clock);
     struct run run = {.core = core, .known = read_known(core, known)};
     struct plm_stress_ops ops;
     plm_core_stress_ops(core, &ops);
     plm_core_phase(core, PLM_PHASE_TUNE);
     core->stage = "tune";
-    int r = take_memory(core, &ops, &caps);
+    int r = take_memory(core, &ops, &limits);
     if (r != PLM_OK)
         plm_fail(err, r, "no memory for the tuning: %s", plm_strstatus(r));
     // Not counted: on a busy machine the pages alone may take longer.
     run.deadline = plm_now(core->clock) + BUDGET_NS;
     if (r == PLM_OK)
-        r = run_steps(&run, &caps, err);
+        r = run_steps(&run, &limits, err);
     give_memory_back(core, &ops);
     if (r == PLM_ERR_TIMEOUT) // what hangs in a dummy step would hang in the stress, too
         return plm_fail(err, r, "a variant of %s was timed", run.in_hand);

@@ -38,14 +38,14 @@ static int take(struct plm_kv_pool *pool, const struct plm_plan_pool *plan)
     return r == PLM_OK ? plm_kv_pool_resize(pool, blocks, NULL) : r;
 }
 
-int plm_core_take_windows(struct plm_core *core, const struct plm_plan_caps *caps)
+int plm_core_take_windows(struct plm_core *core, const struct plm_plan_limits *limits)
 {
     struct plm_profile_opts opts;
     struct plm_plan_pool plan;
     int r = PLM_OK;
     plm_core_profile_opts(core, plm_device_caps(core->rank.device), 0, &opts);
     for (uint32_t g = 1; g < core->kv.n_groups && r == PLM_OK; g++) {
-        plm_plan_window_pool(&opts.in, caps, g - 1, &plan);
+        plm_plan_window_pool(&opts.in, limits, g - 1, &plan);
         r = take(core->kv.pools[g], &plan);
     }
     count_bytes(core);

@@ -4,11 +4,11 @@
 #define PLM_ENGINE_WINDOWS_H
 
 struct plm_core;
-struct plm_plan_caps;
+struct plm_plan_limits;
 
-// Takes the pools for these caps, as plm_plan_window_pool() says. They hold no slab before, nor
+// Takes the pools for these limits, as plm_plan_window_pool() says. They hold no slab before, nor
 // after a failure.
-int plm_core_take_windows(struct plm_core *core, const struct plm_plan_caps *caps);
+int plm_core_take_windows(struct plm_core *core, const struct plm_plan_limits *limits);
 // Gives their slabs back; nothing uses a block.
 void plm_core_drop_windows(struct plm_core *core);
 

@@ -485,9 +485,9 @@ void plm_admit_overdue(const struct plm_admit_limits *limits, const struct plm_a
 void plm_gate_init(struct plm_gate *gate, const struct plm_plan *plan,
                    const struct plm_cost_table *table)
 {
-    struct plm_shape worst = plm_caps_shape(&plan->in.caps);
+    struct plm_shape worst = plm_limits_shape(&plan->in.limits);
     *gate = (struct plm_gate){.table = table,
-                              .caps = plan->in.caps,
+                              .limits = plan->in.limits,
                               .workspace_bytes = plm_cost(table, &worst),
                               .line = plan->line};
 }
@@ -555,7 +555,7 @@ static void cut(const struct plm_gate *gate, const struct plm_gate_step *step, u
 void plm_gate_check(const struct plm_gate *gate, const struct plm_gate_step *step,
                     struct plm_gate_result *ret)
 {
-    struct plm_shape most = plm_caps_shape(&gate->caps);
+    struct plm_shape most = plm_limits_shape(&gate->limits);
     const struct plm_shape *shape = &step->shape;
     *ret = (struct plm_gate_result){.answer = PLM_GATE_GO, .rows_max = shape->rows};
     if (shape->ctx > most.ctx) {

@@ -138,7 +138,7 @@ int32_t plm_admit_retry_after(uint64_t tokens, double tokens_per_s);
 
 struct plm_gate {
     const struct plm_cost_table *table;
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     int64_t workspace_bytes; // the arena: cost() of the worst shape
     int64_t line;
     int64_t floor_bytes;   // raised by audits; added to every cost

@@ -206,13 +206,13 @@ static void read_windows(struct reader *r, struct plm_plan_input *in)
     }
 }
 
-static struct plm_plan_caps read_caps(struct reader *r)
+static struct plm_plan_limits read_limits(struct reader *r)
 {
-    return (struct plm_plan_caps){.batch_max_tokens = count(r, "batch_max_tokens"),
-                                  .max_sequences = count(r, "max_sequences"),
-                                  .max_context = count(r, "max_context"),
-                                  .state_checkpoints = count(r, "state_checkpoints"),
-                                  .cached_windows = count(r, "cached_windows")};
+    return (struct plm_plan_limits){.batch_max_tokens = count(r, "batch_max_tokens"),
+                                    .max_sequences = count(r, "max_sequences"),
+                                    .max_context = count(r, "max_context"),
+                                    .state_checkpoints = count(r, "state_checkpoints"),
+                                    .cached_windows = count(r, "cached_windows")};
 }
 
 static void read_input(struct reader *r, struct plm_plan_input *in)
@@ -234,7 +234,7 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
                                 .host_limit = bytes(r, "host_limit"),
                                 .host_caller = bytes(r, "host_caller"),
                                 .memory_fraction = fraction(r, "memory_fraction"),
-                                .caps = read_caps(r),
+                                .limits = read_limits(r),
                                 .state_bytes = bytes(r, "state_bytes"),
                                 .window = count(r, "window"),
                                 .block_bytes = bytes(r, "block_bytes"),
@@ -246,7 +246,7 @@ static void read_input(struct reader *r, struct plm_plan_input *in)
     if (most < 0 || most > PLM_POOL_BLOCKS_MAX)
         fault(r, "max_blocks", "is out of range");
     else
-        in->caps.max_blocks = (uint32_t)most;
+        in->limits.max_blocks = (uint32_t)most;
     read_cgroups(r, in);
     read_windows(r, in);
 }
@@ -310,9 +310,9 @@ static void read_evidence(struct reader *r, struct plm_profile *ret)
     ret->asked_context = count(r, "asked_context");
     ret->context_lowered = boolean(r, "context_lowered");
     struct reader stressed = inner(r, "stressed");
-    ret->stressed = read_caps(&stressed);
+    ret->stressed = read_limits(&stressed);
     r->status = stressed.status;
-    if (r->status == PLM_OK && !plm_caps_within(&ret->plan.in.caps, &ret->stressed))
+    if (r->status == PLM_OK && !plm_limits_within(&ret->plan.in.limits, &ret->stressed))
         fault(r, "stressed", "is less than what was planned");
     ret->not_returned = bytes(r, "not_returned");
     ret->slow_bytes = bytes(r, "slow_bytes");

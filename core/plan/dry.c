@@ -138,8 +138,8 @@ int plm_plan_dry(const struct plm_profile_opts *opts, const struct plm_stress_re
         return r;
     // The loop lowers the caps to those with which one request finishes.
     if (!plm_plan_enough(&plan, NULL) || !plm_plan_one_finishes(&plan)) {
-        struct plm_plan_caps caps;
-        if (!plm_plan_fit_caps(&in, opts->cost, &caps))
+        struct plm_plan_limits caps;
+        if (!plm_plan_fit_limits(&in, opts->cost, &caps))
             return plm_plan_fail(&in, opts->cost,
                                  in.pinned_tokens != PLM_PLAN_NO_LIMIT
                                      ? "max_total_tokens does not fit"

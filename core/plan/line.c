@@ -22,7 +22,7 @@ void plm_line_init(struct plm_line *line, const struct plm_plan *plan, bool yiel
     // One whole request; with a window the others give way to it, so their number does not count.
     int64_t least = plm_plan_request_blocks(&plan->in);
     if (plm_plan_main_window(&plan->in) == 0)
-        least = plm_max_i64(least, (int64_t)plan->in.caps.max_sequences);
+        least = plm_max_i64(least, (int64_t)plan->in.limits.max_sequences);
     // In 64 bits as they come: a wish beyond the plan means all of it.
     uint64_t wish = plm_div_ceil(kv_min_bytes, (uint64_t)plan->in.block_bytes);
     if (wish > (uint64_t)plan->blocks)

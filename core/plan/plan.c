@@ -16,31 +16,31 @@ const char *plm_plan_term_name(enum plm_plan_term term)
     return (unsigned)term < PLM_TERMS ? names[term] : "?";
 }
 
-bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits)
+bool plm_limits_within(const struct plm_plan_limits *limits, const struct plm_plan_limits *most)
 {
-    return caps->batch_max_tokens <= limits->batch_max_tokens &&
-           caps->max_sequences <= limits->max_sequences &&
-           caps->max_context <= limits->max_context &&
-           caps->state_checkpoints <= limits->state_checkpoints &&
-           caps->cached_windows <= limits->cached_windows;
+    return limits->batch_max_tokens <= most->batch_max_tokens &&
+           limits->max_sequences <= most->max_sequences &&
+           limits->max_context <= most->max_context &&
+           limits->state_checkpoints <= most->state_checkpoints &&
+           limits->cached_windows <= most->cached_windows;
 }
 
-int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps)
+int64_t plm_limits_blocks_per_request(const struct plm_plan_limits *limits)
 {
-    return (int64_t)plm_div_ceil(caps->max_context, PLM_KV_BLOCK_TOKENS);
+    return (int64_t)plm_div_ceil(limits->max_context, PLM_KV_BLOCK_TOKENS);
 }
 
 uint32_t plm_plan_main_window(const struct plm_plan_input *in)
 {
-    return plm_kv_window(in->window, in->caps.max_context);
+    return plm_kv_window(in->window, in->limits.max_context);
 }
 
 int64_t plm_plan_request_blocks(const struct plm_plan_input *in)
 {
-    struct plm_plan_caps alone = in->caps;
+    struct plm_plan_limits alone = in->limits;
     const uint32_t window = plm_plan_main_window(in);
     if (window == 0)
-        return plm_caps_blocks_per_request(&in->caps);
+        return plm_limits_blocks_per_request(&in->limits);
     alone.max_sequences = 1;
     return plm_plan_window_least(&alone, window);
 }
@@ -48,7 +48,7 @@ int64_t plm_plan_request_blocks(const struct plm_plan_input *in)
 int64_t plm_plan_least_blocks(const struct plm_plan_input *in)
 {
     const uint32_t window = plm_plan_main_window(in);
-    return window != 0 ? plm_plan_window_least(&in->caps, window) : in->caps.max_sequences;
+    return window != 0 ? plm_plan_window_least(&in->limits, window) : in->limits.max_sequences;
 }
 
 // ---- inputs ----
@@ -104,12 +104,12 @@ int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err)
         {"withheld", in->withheld, 0, most},
         {"host limit", in->host_limit, 0, most},
         {"host bytes of the caller", in->host_caller, 0, most},
-        {"batch_max_tokens", in->caps.batch_max_tokens, 1, INT32_MAX},
-        {"max_sequences", in->caps.max_sequences, 1, INT32_MAX},
-        {"max_context", in->caps.max_context, 1, INT32_MAX},
-        {"state checkpoints", in->caps.state_checkpoints, 0, INT32_MAX},
-        {"cached windows", in->caps.cached_windows, 0, INT32_MAX},
-        {"most blocks", in->caps.max_blocks, 0, PLM_POOL_BLOCKS_MAX},
+        {"batch_max_tokens", in->limits.batch_max_tokens, 1, INT32_MAX},
+        {"max_sequences", in->limits.max_sequences, 1, INT32_MAX},
+        {"max_context", in->limits.max_context, 1, INT32_MAX},
+        {"state checkpoints", in->limits.state_checkpoints, 0, INT32_MAX},
+        {"cached windows", in->limits.cached_windows, 0, INT32_MAX},
+        {"most blocks", in->limits.max_blocks, 0, PLM_POOL_BLOCKS_MAX},
         {"groups with a window", in->n_windows, 0, PLM_PLAN_WINDOWS_MAX},
         {"state bytes", in->state_bytes, 0, PLM_PLAN_BLOCK_BYTES_MAX},
         {"block bytes", in->block_bytes, 1, PLM_PLAN_BLOCK_BYTES_MAX},
@@ -207,17 +207,18 @@ static int64_t scale(int64_t bytes, double fraction)
 static void plan_blocks(struct plm_plan *p)
 {
     const struct plm_plan_input *in = &p->in;
-    int64_t sequences = (int64_t)in->caps.max_sequences * plm_caps_blocks_per_request(&in->caps);
+    int64_t sequences =
+        (int64_t)in->limits.max_sequences * plm_limits_blocks_per_request(&in->limits);
     int64_t cached = sequences / 4;
     const uint32_t window = plm_plan_main_window(in);
     if (window != 0) {
-        sequences = plm_plan_window_least(&in->caps, window);
-        cached = plm_plan_window_cached(&in->caps, window);
+        sequences = plm_plan_window_least(&in->limits, window);
+        cached = plm_plan_window_cached(&in->limits, window);
     }
     p->prefix_cache_blocks =
         in->prefix_cache_blocks != PLM_PLAN_UNKNOWN ? in->prefix_cache_blocks : cached;
     const int64_t usable = plm_min_i64(sequences + p->prefix_cache_blocks, PLM_POOL_BLOCKS_MAX);
-    p->blocks_cap = in->caps.max_blocks > 0 ? plm_min_i64(usable, in->caps.max_blocks) : usable;
+    p->blocks_cap = in->limits.max_blocks > 0 ? plm_min_i64(usable, in->limits.max_blocks) : usable;
     int64_t want = p->blocks_cap;
     if (in->pinned_tokens != PLM_PLAN_NO_LIMIT)
         want = (int64_t)plm_div_ceil((uint64_t)in->pinned_tokens, PLM_KV_BLOCK_TOKENS);

@@ -34,8 +34,8 @@
 #define PLM_PLAN_UNKNOWN  INT64_C(-1) // process_use, prefix_cache_blocks: not known, not given
 #define PLM_PLAN_NO_LIMIT INT64_C(0)  // operator_limit, host_limit, pinned_tokens: not given
 
-// What serving allows. The worst shape of a step follows from it (plm_caps_shape).
-struct plm_plan_caps {
+// What serving allows. The worst shape of a step follows from it (plm_limits_shape).
+struct plm_plan_limits {
     uint32_t batch_max_tokens; // rows of one step
     uint32_t max_sequences;    // sequences of one step, and its logits rows
     uint32_t max_context;      // tokens of one request
@@ -83,7 +83,7 @@ struct plm_plan_input {
     int64_t host_caller;
     double memory_fraction; // 0 < f <= 1
     // The pool.
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     int64_t state_bytes; // of one recurrent state (its pool is in O already); else 0
     // KV groups beside the main one: their pools are in O already, as what serving allows asks.
     uint32_t n_windows;
@@ -139,20 +139,21 @@ struct plm_plan {
     enum plm_plan_term blocks_bind;
 };
 
-// The worst shape that serving allows: rows, sequences, logits rows and context at their caps.
-static inline struct plm_shape plm_caps_shape(const struct plm_plan_caps *caps)
+// The worst shape that serving allows: rows, sequences, logits rows and context at their limits.
+static inline struct plm_shape plm_limits_shape(const struct plm_plan_limits *limits)
 {
-    uint32_t rows = caps->batch_max_tokens;
-    if (rows < caps->max_sequences)
-        rows = caps->max_sequences; // a decode of all sequences is one step
+    uint32_t rows = limits->batch_max_tokens;
+    if (rows < limits->max_sequences)
+        rows = limits->max_sequences; // a decode of all sequences is one step
     return (struct plm_shape){.rows = rows,
-                              .seqs = caps->max_sequences,
-                              .logits_rows = caps->max_sequences,
-                              .ctx = caps->max_context};
+                              .seqs = limits->max_sequences,
+                              .logits_rows = limits->max_sequences,
+                              .ctx = limits->max_context};
 }
 // Whether no cap on shapes is above its limit.
-bool plm_caps_within(const struct plm_plan_caps *caps, const struct plm_plan_caps *limits);
-int64_t plm_caps_blocks_per_request(const struct plm_plan_caps *caps); // ceil(max_context / 16)
+bool plm_limits_within(const struct plm_plan_limits *limits, const struct plm_plan_limits *most);
+// ceil(max_context / 16)
+int64_t plm_limits_blocks_per_request(const struct plm_plan_limits *limits);
 // The window of the main group; 0: it has none, or one that holds a whole context.
 uint32_t plm_plan_main_window(const struct plm_plan_input *in);
 // Blocks of the main group: those of one longest request that runs alone, and the fewest with which
@@ -160,19 +161,20 @@ uint32_t plm_plan_main_window(const struct plm_plan_input *in);
 int64_t plm_plan_request_blocks(const struct plm_plan_input *in);
 int64_t plm_plan_least_blocks(const struct plm_plan_input *in);
 
-// windows.c: blocks of a group with a window under these caps: max_sequences x
+// windows.c: blocks of a group with a window under these limits: max_sequences x
 // plm_kv_sequence_blocks(), and those of the chunks of one step; and what cached prefixes get.
-int64_t plm_plan_window_least(const struct plm_plan_caps *caps, uint32_t window);
-int64_t plm_plan_window_cached(const struct plm_plan_caps *caps, uint32_t window);
+int64_t plm_plan_window_least(const struct plm_plan_limits *limits, uint32_t window);
+int64_t plm_plan_window_cached(const struct plm_plan_limits *limits, uint32_t window);
 struct plm_plan_pool {
     int64_t blocks;
     struct plm_slab_rule slabs;
     int64_t bytes; // of its slabs
 };
 // The pool of in->windows[i], and the bytes of all of them.
-void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps,
+void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_limits *limits,
                           uint32_t i, struct plm_plan_pool *ret);
-int64_t plm_plan_window_bytes(const struct plm_plan_input *in, const struct plm_plan_caps *caps);
+int64_t plm_plan_window_bytes(const struct plm_plan_input *in,
+                              const struct plm_plan_limits *limits);
 
 // PLM_OK, or INVALID with the field's name: a fraction that is 0, above 1 or NaN, a negative size.
 int plm_plan_check(const struct plm_plan_input *in, struct plm_error *err);
@@ -199,13 +201,14 @@ int64_t plm_plan_arena_bytes(int64_t peak_live, int64_t peak_extent);
 // its peak must have had room. PLM_OK, or OUT_OF_DEVICE with both numbers.
 int plm_plan_check_peak(const struct plm_plan *plan, const char *phase, int64_t peak,
                         struct plm_error *err);
-// Bytes of the pool of recurrent states under these caps, in units of g.
-int64_t plm_plan_state_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps);
+// Bytes of the pool of recurrent states under these limits, in units of g.
+int64_t plm_plan_state_pool(const struct plm_plan_input *in, const struct plm_plan_limits *limits);
 
-// The same snapshot with other caps: the workspace in O changes by what cost() says and the pool of
-// states with the sequences, in units of g. Pure; how suggestions are verified.
+// The same snapshot with other limits: the workspace in O changes by what cost() says and the pool
+// of states with the sequences, in units of g. Pure; how suggestions are verified.
 int plm_plan_replan(const struct plm_plan_input *in, const struct plm_cost_table *table,
-                    const struct plm_plan_caps *caps, struct plm_plan *ret, struct plm_error *err);
+                    const struct plm_plan_limits *limits, struct plm_plan *ret,
+                    struct plm_error *err);
 // The largest max_context, a multiple of 16 and at most that of the input, for which a replan has
 // the blocks of one whole request and one block per sequence; 0: none.
 uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_cost_table *table);
@@ -213,8 +216,8 @@ uint32_t plm_plan_fit_context(const struct plm_plan_input *in, const struct plm_
 // where a model has windows or keeps recurrent states, what of them is kept for cached prefixes and
 // then the sequences (with windows only as far as the context is shorter than some of them). False:
 // none.
-bool plm_plan_fit_caps(const struct plm_plan_input *in, const struct plm_cost_table *table,
-                       struct plm_plan_caps *ret);
+bool plm_plan_fit_limits(const struct plm_plan_input *in, const struct plm_cost_table *table,
+                         struct plm_plan_limits *ret);
 
 // Values that were re-planned and start; 0: no value of this knob alone helps. Each is lower than
 // what was asked for, but for memory_limit, memory_fraction, and max_total_tokens where fewer
@@ -223,13 +226,13 @@ struct plm_plan_knobs {
     uint32_t ctx_size;
     uint32_t max_sequences;
     uint32_t batch_max_tokens;
-    int64_t memory_limit;          // at least this, where the operator's limit binds
-    int64_t host_limit;            // at most this, where the host term counts
-    int64_t max_total_tokens;      // at most (or at least) this, where the size is pinned
-    uint32_t size_ctx;             // with this context, where the one asked for is longer
-    double memory_fraction;        // at least this, where it is below 1
-    struct plm_plan_caps together; // all three at once, where none of them alone helps
-    int64_t missing;               // bytes that the caps asked for lack
+    int64_t memory_limit;            // at least this, where the operator's limit binds
+    int64_t host_limit;              // at most this, where the host term counts
+    int64_t max_total_tokens;        // at most (or at least) this, where the size is pinned
+    uint32_t size_ctx;               // with this context, where the one asked for is longer
+    double memory_fraction;          // at least this, where it is below 1
+    struct plm_plan_limits together; // all three at once, where none of them alone helps
+    int64_t missing;                 // bytes that the limits asked for lack
 };
 void plm_plan_suggest(const struct plm_plan_input *in, const struct plm_cost_table *table,
                       struct plm_plan_knobs *ret);
@@ -248,7 +251,7 @@ struct plm_plan_estimate {
     int64_t weight_bytes;
     int64_t other_bytes; // staging ring, encoders, anything else resident
 };
-// `in` holds a reading with nothing of ours in it (O = K = 0) and the caps; fills O.
+// `in` holds a reading with nothing of ours in it (O = K = 0) and the limits; fills O.
 void plm_plan_estimate(struct plm_plan_input *in, const struct plm_cost_table *table,
                        const struct plm_plan_estimate *estimate);
 

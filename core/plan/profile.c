@@ -7,7 +7,7 @@
 #include "core/plan/profile_impl.h"
 #include "kernels/abi.h"
 
-#define CAPS_TRIES 8 // lowerings of the caps; two are the rule
+#define LIMITS_TRIES 8 // lowerings of the limits; two are the rule
 // Of measure_small: no smaller batch or context is ever suggested.
 #define SMALL_BATCH   16
 #define SMALL_CONTEXT PLM_KV_BLOCK_TOKENS
@@ -89,9 +89,9 @@ static int plan_once(struct plm_loop *l, struct plm_plan *ret)
     return r == PLM_OK ? check_peaks(l, ret) : r;
 }
 
-// Runs the stress under the smallest caps, so that what a driver takes late is in the snapshot from
-// which values are suggested; the caps asked for are then planned again from it. OUT_OF_DEVICE:
-// even that does not run.
+// Runs the stress under the smallest limits, so that what a driver takes late is in the snapshot
+// from which values are suggested; the limits asked for are then planned again from it.
+// OUT_OF_DEVICE: even that does not run.
 static int measure_small(struct plm_loop *l)
 {
     const struct plm_plan_input asked = l->in;
@@ -99,17 +99,18 @@ static int measure_small(struct plm_loop *l)
     struct plm_error *err = l->err;
     l->err = NULL;
     plm_loop_pool_resize(l, 0);
-    l->in.caps.batch_max_tokens = (uint32_t)plm_min_i64(SMALL_BATCH, asked.caps.batch_max_tokens);
-    l->in.caps.max_sequences = 1;
-    l->in.caps.state_checkpoints = l->in.caps.cached_windows = 0;
-    l->in.caps.max_context = (uint32_t)plm_min_i64(SMALL_CONTEXT, asked.caps.max_context);
-    int r = plm_loop_agree(l, l->ops->set_caps(l->ops->ctx, &l->in.caps));
+    l->in.limits.batch_max_tokens =
+        (uint32_t)plm_min_i64(SMALL_BATCH, asked.limits.batch_max_tokens);
+    l->in.limits.max_sequences = 1;
+    l->in.limits.state_checkpoints = l->in.limits.cached_windows = 0;
+    l->in.limits.max_context = (uint32_t)plm_min_i64(SMALL_CONTEXT, asked.limits.max_context);
+    int r = plm_loop_agree(l, l->ops->set_limits(l->ops->ctx, &l->in.limits));
     if (r == PLM_OK)
         r = plm_loop_stress_small(l);
     if (r == PLM_OK)
         r = plm_loop_agree(l, plan_once(l, &plan));
     if (r == PLM_OK)
-        r = plm_plan_replan(&l->in, l->opts->cost, &asked.caps, &plan, NULL);
+        r = plm_plan_replan(&l->in, l->opts->cost, &asked.limits, &plan, NULL);
     l->in = r == PLM_OK ? plan.in : asked;
     l->err = err;
     return r;
@@ -131,23 +132,23 @@ static int fail_plan(struct plm_loop *l, const char *what)
     return plm_plan_fail(&l->in, l->opts->cost, what, l->err);
 }
 
-// Lowers the caps in l->in to what fits on all ranks. False: nothing does, or nothing is lower.
-static bool lower_caps(struct plm_loop *l)
+// Lowers the limits in l->in to what fits on all ranks. False: nothing does, or nothing is lower.
+static bool lower_limits(struct plm_loop *l)
 {
-    struct plm_plan_caps *caps = &l->in.caps, fit = {0};
-    const struct plm_plan_caps before = *caps;
-    if (!plm_plan_fit_caps(&l->in, l->opts->cost, &fit))
-        fit = (struct plm_plan_caps){0};
+    struct plm_plan_limits *limits = &l->in.limits, fit = {0};
+    const struct plm_plan_limits before = *limits;
+    if (!plm_plan_fit_limits(&l->in, l->opts->cost, &fit))
+        fit = (struct plm_plan_limits){0};
     fit.max_context = (uint32_t)plm_loop_min(l, fit.max_context);
     fit.max_sequences = (uint32_t)plm_loop_min(l, fit.max_sequences);
     fit.state_checkpoints = (uint32_t)plm_loop_min(l, fit.state_checkpoints);
     fit.cached_windows = (uint32_t)plm_loop_min(l, fit.cached_windows);
     if (fit.max_context == 0 || fit.max_sequences == 0)
         return false;
-    caps->max_context = fit.max_context;
-    caps->max_sequences = fit.max_sequences;
-    caps->state_checkpoints = fit.state_checkpoints;
-    caps->cached_windows = fit.cached_windows;
+    limits->max_context = fit.max_context;
+    limits->max_sequences = fit.max_sequences;
+    limits->state_checkpoints = fit.state_checkpoints;
+    limits->cached_windows = fit.cached_windows;
     return fit.max_context < before.max_context || fit.max_sequences < before.max_sequences ||
            fit.state_checkpoints < before.state_checkpoints ||
            fit.cached_windows < before.cached_windows;
@@ -155,8 +156,8 @@ static bool lower_caps(struct plm_loop *l)
 
 int plm_loop_take_workspace(struct plm_loop *l)
 {
-    for (int i = 0; i < CAPS_TRIES; i++) {
-        const int taken = l->ops->set_caps(l->ops->ctx, &l->in.caps);
+    for (int i = 0; i < LIMITS_TRIES; i++) {
+        const int taken = l->ops->set_limits(l->ops->ctx, &l->in.limits);
         if (taken != PLM_OK && !plm_loop_can_retry(l, taken))
             plm_loop_fail(l, taken, "no memory for the workspace");
         int r = plm_loop_agree(l, taken);
@@ -167,13 +168,13 @@ int plm_loop_take_workspace(struct plm_loop *l)
             return r;
         if (taken != PLM_OK)
             plm_plan_estimate(&l->in, l->opts->cost, &(struct plm_plan_estimate){0});
-        const uint32_t asked = l->in.caps.max_context;
-        if (lower_caps(l))
+        const uint32_t asked = l->in.limits.max_context;
+        if (lower_limits(l))
             continue;
         // Where the device gives less than it says, halving ends the search.
-        l->in.caps.max_context = asked / 2 / PLM_KV_BLOCK_TOKENS * PLM_KV_BLOCK_TOKENS;
-        if (l->in.caps.max_context == 0 || l->gone) {
-            l->in.caps.max_context = asked;
+        l->in.limits.max_context = asked / 2 / PLM_KV_BLOCK_TOKENS * PLM_KV_BLOCK_TOKENS;
+        if (l->in.limits.max_context == 0 || l->gone) {
+            l->in.limits.max_context = asked;
             break;
         }
     }
@@ -182,14 +183,14 @@ int plm_loop_take_workspace(struct plm_loop *l)
 
 int plm_loop_plan(struct plm_loop *l, struct plm_plan *ret)
 {
-    for (int i = 0; i < CAPS_TRIES; i++) {
+    for (int i = 0; i < LIMITS_TRIES; i++) {
         int r = plm_loop_agree(l, plan_once(l, ret));
         if (r != PLM_OK)
             return r;
         bool good = plm_plan_enough(ret, NULL) && plm_plan_one_finishes(ret);
         if (plm_loop_min(l, good) != 0)
             return PLM_OK;
-        if (!lower_caps(l))
+        if (!lower_limits(l))
             break;
         if ((r = plm_loop_take_workspace(l)) != PLM_OK)
             return r;
@@ -218,7 +219,7 @@ int plm_loop_reopen(struct plm_loop *l)
 
 int plm_loop_whole(struct plm_loop *l, struct plm_plan *plan)
 {
-    l->in.caps = l->opts->in.caps;
+    l->in.limits = l->opts->in.limits;
     int r = plm_loop_take_workspace(l);
     if (r == PLM_OK)
         r = plm_loop_stress(l);
@@ -254,12 +255,13 @@ int plm_profile_preflight(const struct plm_profile_opts *opts,
                           struct plm_error *err)
 {
     struct plm_plan_input in = opts->in;
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     struct plm_plan plan;
     plm_loop_put_reading(&in, reading);
     plm_plan_estimate(&in, opts->cost, &(struct plm_plan_estimate){.weight_bytes = weight_bytes});
     int r = plm_plan_compute(&in, &plan, err);
-    if (r != PLM_OK || plm_plan_enough(&plan, NULL) || plm_plan_fit_caps(&in, opts->cost, &caps))
+    if (r != PLM_OK || plm_plan_enough(&plan, NULL) ||
+        plm_plan_fit_limits(&in, opts->cost, &limits))
         return r;
     bool size_given = in.pinned_tokens != PLM_PLAN_NO_LIMIT;
     return plm_plan_fail(&in, opts->cost,
@@ -276,28 +278,28 @@ int64_t plm_profile_room(const struct plm_profile_opts *opts,
     return plm_plan_compute(&in, &plan, NULL) == PLM_OK ? plm_max_i64(0, plan.room) : 0;
 }
 
-static void log_lowered(const struct plm_profile_opts *opts, const struct plm_plan_caps *caps)
+static void log_lowered(const struct plm_profile_opts *opts, const struct plm_plan_limits *limits)
 {
-    const struct plm_plan_caps *asked = &opts->in.caps;
-    if (caps->cached_windows < asked->cached_windows)
+    const struct plm_plan_limits *asked = &opts->in.limits;
+    if (limits->cached_windows < asked->cached_windows)
         plm_logf(opts->log, PLM_LOG_WARN, "windows kept for prefixes are lowered from %u to %u",
-                 asked->cached_windows, caps->cached_windows);
-    if (caps->state_checkpoints < asked->state_checkpoints)
+                 asked->cached_windows, limits->cached_windows);
+    if (limits->state_checkpoints < asked->state_checkpoints)
         plm_logf(opts->log, PLM_LOG_WARN, "states kept for prefixes are lowered from %u to %u",
-                 asked->state_checkpoints, caps->state_checkpoints);
-    if (caps->max_sequences < asked->max_sequences)
+                 asked->state_checkpoints, limits->state_checkpoints);
+    if (limits->max_sequences < asked->max_sequences)
         plm_logf(opts->log, PLM_LOG_WARN, "sequences at once are lowered from %u to %u",
-                 asked->max_sequences, caps->max_sequences);
-    if (caps->max_context < asked->max_context)
+                 asked->max_sequences, limits->max_sequences);
+    if (limits->max_context < asked->max_context)
         plm_logf(opts->log, PLM_LOG_WARN,
                  "the context is lowered from %u to %u tokens, so that one request always finishes",
-                 asked->max_context, caps->max_context);
+                 asked->max_context, limits->max_context);
 }
 
 int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress_ops *ops,
                     struct plm_profile *ret, struct plm_error *err)
 {
-    struct plm_profile res = {.asked_context = opts->in.caps.max_context};
+    struct plm_profile res = {.asked_context = opts->in.limits.max_context};
     struct plm_plan plan = {0};
     struct plm_loop l = {
         .opts = opts, .ops = ops, .res = &res, .err = err, .in = opts->in, .peak = -1};
@@ -315,9 +317,9 @@ int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress
     }
     ops->seal(ops->ctx);
     res.plan = plan;
-    res.context_lowered = plan.in.caps.max_context < res.asked_context;
+    res.context_lowered = plan.in.limits.max_context < res.asked_context;
     res.total_ns = plm_now(opts->clock) - start;
-    log_lowered(opts, &plan.in.caps);
+    log_lowered(opts, &plan.in.limits);
     plm_loop_progress(&l, "ready", 1, 1);
     *ret = res;
     return PLM_OK;

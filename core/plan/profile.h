@@ -80,10 +80,10 @@ struct plm_stress_ops {
     // Takes ballast of this many bytes in place of what is held; 0 frees it.
     int (*ballast)(void *ctx, int64_t bytes);
     int (*empty_cache)(void *ctx);
-    // Takes the workspace for these caps, plm_cost of plm_caps_shape, in place of what there was.
-    // The first call of the loop; later ones lower the caps. Hybrid models: and the pool of states,
-    // plm_plan_state_pool.
-    int (*set_caps)(void *ctx, const struct plm_plan_caps *caps);
+    // Takes the workspace for these limits, plm_cost of plm_limits_shape, in place of what there
+    // was. The first call of the loop; later ones lower the limits. Hybrid models: and the pool of
+    // states, plm_plan_state_pool.
+    int (*set_limits)(void *ctx, const struct plm_plan_limits *limits);
     // Seals the device; the last call of a loop that succeeds.
     void (*seal)(void *ctx);
     // Optional: the monitor samples process_use - O (foreign, where process use is unknown) every
@@ -108,7 +108,7 @@ struct plm_stress_ops {
 
 struct plm_profile_opts {
     // Everything of the plan's input that is not read from the device: g, context_bytes,
-    // driver_calls, unheld, operator_limit, withheld, unified, host_limit, memory_fraction, caps,
+    // driver_calls, unheld, operator_limit, withheld, unified, host_limit, memory_fraction, limits,
     // block_bytes, slab limits, prefix_cache_blocks, pinned_tokens.
     struct plm_plan_input in;
     const struct plm_cost_table *cost;
@@ -120,8 +120,8 @@ struct plm_profile_opts {
     // cold pass leaves out those at full context, and chunks there keep to PLM_PROFILE_WORK.
     bool host_pays;
     // What an earlier start under the same key measured, or NULL: it stands for the stress, the
-    // formula runs again with the readings and limits of now, and the size that comes out is
-    // validated once. Where that fails, or the caps are beyond those that were stressed then, the
+    // formula runs again with the readings and memory limits of now, and the size that comes out is
+    // validated once. Where that fails, or the limits are beyond those that were stressed then, the
     // whole loop runs.
     const struct plm_profile *certified;
 };
@@ -150,22 +150,22 @@ struct plm_profile {
     uint32_t reads;    // until two were equal
     bool settled;      // they became so
     bool context_lowered;
-    uint32_t asked_context;        // before it was lowered
-    bool certified;                // an earlier start stressed it, this one planned and validated
-    struct plm_plan_caps stressed; // the stress ran under these: its measures hold up to them
-    int64_t not_returned;          // most bytes that a release did not bring back at the driver
-    int64_t slow_bytes;            // most bytes that a validation found to be slow memory
-    int64_t graph_bytes;           // by which the process grew over the capture of graphs
+    uint32_t asked_context;          // before it was lowered
+    bool certified;                  // an earlier start stressed it, this one planned and validated
+    struct plm_plan_limits stressed; // the stress ran under these: its measures hold up to them
+    int64_t not_returned;            // most bytes that a release did not bring back at the driver
+    int64_t slow_bytes;              // most bytes that a validation found to be slow memory
+    int64_t graph_bytes;             // by which the process grew over the capture of graphs
     int64_t stress_ns, validate_ns, total_ns;
     uint32_t n_passes;
     struct plm_profile_pass passes[PLM_PROFILE_PASSES];
 };
 
-// The step of a kind under these caps; flags as given, and what the kind asks for.
-void plm_profile_step(const struct plm_profile_opts *opts, const struct plm_plan_caps *caps,
+// The step of a kind under these limits; flags as given, and what the kind asks for.
+void plm_profile_step(const struct plm_profile_opts *opts, const struct plm_plan_limits *limits,
                       enum plm_stress_kind kind, unsigned flags, struct plm_stress_step *ret);
 // Blocks of the probe pool: max(ceil(batch_max_tokens / 16) + max_sequences, 512).
-uint32_t plm_profile_probe_blocks(const struct plm_plan_caps *caps);
+uint32_t plm_profile_probe_blocks(const struct plm_plan_limits *limits);
 // Judges before anything is loaded whether a start can succeed at all: a reading with nothing of
 // ours in it, and the bytes of the weights. PLM_OK, INVALID, or OUT_OF_DEVICE with the message that
 // names each knob.
@@ -177,7 +177,7 @@ int64_t plm_profile_room(const struct plm_profile_opts *opts,
                          const struct plm_stress_reading *reading);
 // Runs the loop. On failure the pool is empty, no ballast is held, nothing is sealed, and err has
 // one message that names each knob with a value that was re-planned, or tried where the device
-// gives less than it says. With several ranks all end well, with one size and the same caps, or
+// gives less than it says. With several ranks all end well, with one size and the same limits, or
 // none does.
 int plm_profile_run(const struct plm_profile_opts *opts, const struct plm_stress_ops *ops,
                     struct plm_profile *ret, struct plm_error *err);

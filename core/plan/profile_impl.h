@@ -65,9 +65,9 @@ int64_t plm_loop_watched(const struct plm_plan_input *in);
 // that is one block per sequence.
 int plm_loop_pool_resize(struct plm_loop *l, uint32_t blocks);
 int plm_loop_pool_take(struct plm_loop *l, const struct plm_slab_rule *rule, uint32_t blocks);
-// Takes the workspace for the caps in l->in; where the device has no room for it, for lower ones.
+// Takes the workspace for the limits in l->in; where the device has no room for it, for lower ones.
 int plm_loop_take_workspace(struct plm_loop *l);
-// Takes a snapshot and plans; lowers the caps until one whole request finishes.
+// Takes a snapshot and plans; lowers the limits until one whole request finishes.
 int plm_loop_plan(struct plm_loop *l, struct plm_plan *ret);
 // From the workspace to a proved pool beside its ballast.
 int plm_loop_whole(struct plm_loop *l, struct plm_plan *plan);
@@ -79,7 +79,7 @@ int plm_loop_reopen(struct plm_loop *l);
 
 int plm_loop_pass(struct plm_loop *l, enum plm_stress_kind kind, unsigned flags, bool validation);
 int plm_loop_stress(struct plm_loop *l);
-// The same with one block, for the caps as they are.
+// The same with one block, for the limits as they are.
 int plm_loop_stress_small(struct plm_loop *l);
 // Captures graphs over a pool that is taken for it and given back: on a device without stress.
 int plm_loop_capture(struct plm_loop *l);

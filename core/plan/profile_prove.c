@@ -25,10 +25,10 @@ static int settle_for(struct plm_loop *l, struct plm_plan *plan, int64_t blocks,
         return PLM_OK;
     struct plm_plan lower = *plan;
     l->in = plan->in;
-    l->in.caps.max_context = (uint32_t)plan->blocks * PLM_KV_BLOCK_TOKENS;
+    l->in.limits.max_context = (uint32_t)plan->blocks * PLM_KV_BLOCK_TOKENS;
     int r = plm_loop_take_workspace(l); // may lower them further
     if (r == PLM_OK)
-        r = plm_plan_replan(&plan->in, l->opts->cost, &l->in.caps, &lower, l->err);
+        r = plm_plan_replan(&plan->in, l->opts->cost, &l->in.limits, &lower, l->err);
     if ((r = plm_loop_agree(l, r)) != PLM_OK)
         return r;
     lower.slabs = plan->slabs;
@@ -209,7 +209,7 @@ static bool starts(struct plm_loop *l, const struct plm_plan_input *in, struct p
     return plm_loop_agree(l, r) == PLM_OK;
 }
 
-// The caps as they are, with as many blocks as the stress ran with, or with one per sequence.
+// The limits as they are, with as many blocks as the stress ran with, or with one per sequence.
 static bool find_size(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
 {
     const int64_t most = plm_loop_min(l, failed->blocks);
@@ -220,7 +220,7 @@ static bool find_size(struct plm_loop *l, const struct plm_plan *failed, struct 
         if (sizes[i] >= most || sizes[i] < least)
             continue;
         in.pinned_tokens = sizes[i] * PLM_KV_BLOCK_TOKENS;
-        in.caps.max_context = (uint32_t)plm_min_i64(in.caps.max_context, in.pinned_tokens);
+        in.limits.max_context = (uint32_t)plm_min_i64(in.limits.max_context, in.pinned_tokens);
         if (starts(l, &in, ret))
             return true;
     }
@@ -228,15 +228,15 @@ static bool find_size(struct plm_loop *l, const struct plm_plan *failed, struct 
 }
 
 // One sequence, a small batch, and the longest context that starts, halved from what was planned.
-static bool find_caps(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
+static bool find_limits(struct plm_loop *l, const struct plm_plan *failed, struct plm_plan *ret)
 {
     struct plm_plan_input in = l->opts->in;
-    in.caps.max_sequences = 1;
-    in.caps.state_checkpoints = in.caps.cached_windows = 0;
-    in.caps.batch_max_tokens = (uint32_t)plm_min_i64(32, in.caps.batch_max_tokens);
-    for (uint32_t context = failed->in.caps.max_context; context >= PLM_KV_BLOCK_TOKENS;
+    in.limits.max_sequences = 1;
+    in.limits.state_checkpoints = in.limits.cached_windows = 0;
+    in.limits.batch_max_tokens = (uint32_t)plm_min_i64(32, in.limits.batch_max_tokens);
+    for (uint32_t context = failed->in.limits.max_context; context >= PLM_KV_BLOCK_TOKENS;
          context /= 2) {
-        in.caps.max_context = context / PLM_KV_BLOCK_TOKENS * PLM_KV_BLOCK_TOKENS;
+        in.limits.max_context = context / PLM_KV_BLOCK_TOKENS * PLM_KV_BLOCK_TOKENS;
         if (starts(l, &in, ret))
             return true;
     }
@@ -262,21 +262,22 @@ static double find_fraction(struct plm_loop *l, const struct plm_plan *failed,
 static bool find_knobs(struct plm_loop *l, const struct plm_plan *failed, char *out, size_t cap,
                        struct plm_plan *ret)
 {
-    const uint32_t asked = l->opts->in.caps.max_context;
+    const uint32_t asked = l->opts->in.limits.max_context;
     if (find_size(l, failed, ret)) {
         const double fraction = find_fraction(l, failed, ret);
         int n = snprintf(out, cap, "this starts: max_total_tokens %lld",
                          (long long)ret->in.pinned_tokens);
         if (ret->in.pinned_tokens < asked)
-            n += snprintf(out + n, cap - (size_t)n, " with ctx_size %u", ret->in.caps.max_context);
+            n +=
+                snprintf(out + n, cap - (size_t)n, " with ctx_size %u", ret->in.limits.max_context);
         if (fraction > 0)
             plm_snprintf(out + n, cap - (size_t)n, "; so does memory_fraction %.2f", fraction);
         return true;
     }
-    if (!find_caps(l, failed, ret))
+    if (!find_limits(l, failed, ret))
         return false;
     snprintf(out, cap, "this starts: ctx_size %u with max_sequences 1 and batch_max_tokens %u",
-             ret->in.caps.max_context, ret->in.caps.batch_max_tokens);
+             ret->in.limits.max_context, ret->in.limits.batch_max_tokens);
     return true;
 }
 
@@ -339,28 +340,29 @@ int plm_loop_prove(struct plm_loop *l, struct plm_plan *plan)
 
 // ---- what an earlier start measured ----
 
-// Whether its stress ran under caps at least as high, on every rank.
-static int check_stressed(struct plm_loop *l, const struct plm_plan_caps *caps)
+// Whether its stress ran under limits at least as high, on every rank.
+static int check_stressed(struct plm_loop *l, const struct plm_plan_limits *limits)
 {
-    const struct plm_plan_caps *then = &l->measured->stressed;
-    const bool holds = plm_caps_within(caps, then);
+    const struct plm_plan_limits *then = &l->measured->stressed;
+    const bool holds = plm_limits_within(limits, then);
     if (!holds)
         plm_fail(l->err, PLM_ERR_UNSUPPORTED,
                  "it was measured for %u sequences of %u tokens, and there is room for %u of %u",
-                 then->max_sequences, then->max_context, caps->max_sequences, caps->max_context);
+                 then->max_sequences, then->max_context, limits->max_sequences,
+                 limits->max_context);
     return plm_loop_min(l, holds) != 0 ? PLM_OK : PLM_ERR_UNSUPPORTED;
 }
 
-// The formula with its measures and the room of now. Graphs are captured under the caps that came
+// The formula with its measures and the room of now. Graphs are captured under the limits that came
 // out, and then they are in the snapshot.
 static int plan_measured(struct plm_loop *l, struct plm_plan *ret)
 {
-    l->in.caps = l->opts->in.caps;
+    l->in.limits = l->opts->in.limits;
     int r = plm_loop_take_workspace(l);
     if (r == PLM_OK)
         r = plm_loop_plan(l, ret);
     if (r == PLM_OK)
-        r = check_stressed(l, &ret->in.caps);
+        r = check_stressed(l, &ret->in.limits);
     if (r == PLM_OK && plm_loop_min(l, l->ops->capture == NULL) == 0) {
         r = plm_loop_capture(l);
         if (r == PLM_OK)

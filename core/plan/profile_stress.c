@@ -25,7 +25,7 @@ static void note_pass(struct plm_loop *l, const struct plm_stress_step *step, in
 int plm_loop_pass(struct plm_loop *l, enum plm_stress_kind kind, unsigned flags, bool validation)
 {
     struct plm_stress_step step;
-    plm_profile_step(l->opts, &l->in.caps, kind, flags, &step);
+    plm_profile_step(l->opts, &l->in.limits, kind, flags, &step);
     int64_t start = plm_now(l->opts->clock);
     int r = l->ops->run(l->ops->ctx, &step, l->err);
     if (r == PLM_OK)
@@ -130,7 +130,7 @@ static int stress_once(struct plm_loop *l)
     }
     l->stressed |= r == PLM_OK;
     if (r == PLM_OK)
-        l->res->stressed = l->in.caps;
+        l->res->stressed = l->in.limits;
     return r;
 }
 
@@ -164,7 +164,7 @@ static int probe(struct plm_loop *l, int attempt)
     int r = plm_loop_plan(l, &plan);
     if (r != PLM_OK)
         return r;
-    int64_t want = plm_profile_probe_blocks(&l->in.caps) >> (2 * attempt);
+    int64_t want = plm_profile_probe_blocks(&l->in.limits) >> (2 * attempt);
     want = plm_max_i64(plm_loop_least_blocks(l),
                        plm_min_i64(want, plm_slab_fit(&plan.slabs, plan.budget)));
     r = take_probe(l, want);

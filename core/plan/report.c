@@ -108,7 +108,7 @@ static void windows_json(struct plm_buf *buf, const struct plm_plan_input *in)
     struct plm_plan_pool pool;
     open_list(buf, "windows");
     for (uint32_t i = 0; i < in->n_windows; i++) {
-        plm_plan_window_pool(in, &in->caps, i, &pool);
+        plm_plan_window_pool(in, &in->limits, i, &pool);
         open_object(buf, NULL);
         integer(buf, "window", in->windows[i].window);
         integer(buf, "block_bytes", in->windows[i].block_bytes);
@@ -141,12 +141,12 @@ void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_
     key(buf, "memory_fraction");
     plm_buf_printf(buf, "%.9g", plan->in.memory_fraction);
     integer(buf, "budget", plan->budget);
-    integer(buf, "max_sequences", plan->in.caps.max_sequences);
-    integer(buf, "max_context", plan->in.caps.max_context);
-    integer(buf, "batch_max_tokens", plan->in.caps.batch_max_tokens);
-    integer(buf, "state_checkpoints", plan->in.caps.state_checkpoints);
-    integer(buf, "cached_windows", plan->in.caps.cached_windows);
-    integer_or_null(buf, "max_blocks", plan->in.caps.max_blocks, 0);
+    integer(buf, "max_sequences", plan->in.limits.max_sequences);
+    integer(buf, "max_context", plan->in.limits.max_context);
+    integer(buf, "batch_max_tokens", plan->in.limits.batch_max_tokens);
+    integer(buf, "state_checkpoints", plan->in.limits.state_checkpoints);
+    integer(buf, "cached_windows", plan->in.limits.cached_windows);
+    integer_or_null(buf, "max_blocks", plan->in.limits.max_blocks, 0);
     integer(buf, "state_bytes", plan->in.state_bytes);
     windows_json(buf, &plan->in);
     integer(buf, "window", plan->in.window);
@@ -236,7 +236,7 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
 
 static bool is_long(const struct plm_report_head *head, const struct plm_plan *plan)
 {
-    return plan->in.caps.max_context > head->short_context;
+    return plan->in.limits.max_context > head->short_context;
 }
 
 static const char *rope_factors(const struct plm_report_head *head, const struct plm_plan *plan)
@@ -469,19 +469,19 @@ static void host_rows(struct plm_buf *buf, const struct plm_plan *plan)
 // The pools of KV groups beside the main one.
 static void window_rows(struct plm_buf *buf, const struct plm_plan_input *in)
 {
-    const struct plm_plan_caps *caps = &in->caps;
+    const struct plm_plan_limits *limits = &in->limits;
     struct plm_plan_pool pool;
     char label[40], note[96];
     for (uint32_t i = 0; i < in->n_windows; i++) {
         const uint32_t window = in->windows[i].window;
-        const int64_t cached = plm_plan_window_cached(caps, window);
-        plm_plan_window_pool(in, caps, i, &pool);
-        const bool whole = plm_kv_window(window, caps->max_context) == 0;
+        const int64_t cached = plm_plan_window_cached(limits, window);
+        plm_plan_window_pool(in, limits, i, &pool);
+        const bool whole = plm_kv_window(window, limits->max_context) == 0;
         snprintf(label, sizeof(label), "    %s of %u tokens", whole ? "contexts" : "windows",
-                 whole ? caps->max_context : window);
+                 whole ? limits->max_context : window);
         snprintf(note, sizeof(note),
                  "%" PRId64 " blocks: %u requests and a step, %" PRId64 " cached", pool.blocks,
-                 caps->max_sequences, cached);
+                 limits->max_sequences, cached);
         row(buf, label, pool.bytes, note);
     }
 }
@@ -532,25 +532,25 @@ static const char *why_blocks(const struct plm_plan *plan)
 
 static bool chose_context(const struct plm_report_head *head, const struct plm_plan *plan)
 {
-    return head->trained_context > plan->in.caps.max_context;
+    return head->trained_context > plan->in.limits.max_context;
 }
 
 void plm_report_defaults(struct plm_buf *buf, const struct plm_report_head *head,
                          const struct plm_plan *plan)
 {
-    const struct plm_plan_caps *caps = &plan->in.caps;
+    const struct plm_plan_limits *limits = &plan->in.limits;
     const bool context = chose_context(head, plan);
-    if (!context && caps->max_blocks == 0)
+    if (!context && limits->max_blocks == 0)
         return;
     plm_buf_append_str(buf, "by default: ");
     if (context)
-        plm_buf_printf(buf, "%u tokens a request of the %u as trained (-c)%s", caps->max_context,
-                       head->trained_context, caps->max_blocks > 0 ? ", " : "");
-    if (caps->max_blocks > 0)
+        plm_buf_printf(buf, "%u tokens a request of the %u as trained (-c)%s", limits->max_context,
+                       head->trained_context, limits->max_blocks > 0 ? ", " : "");
+    if (limits->max_blocks > 0)
         plm_buf_printf(buf,
                        "at most %.0f MiB of KV cache, a quarter of what is free "
                        "(--max-total-tokens, --memory-limit)",
-                       (double)(caps->max_blocks * plan->in.block_bytes) / (double)MIB);
+                       (double)(limits->max_blocks * plan->in.block_bytes) / (double)MIB);
     plm_buf_append_char(buf, '\n');
 }
 
@@ -580,7 +580,7 @@ static void evidence_rows(struct plm_buf *buf, const struct plm_profile *profile
 void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *head,
                            const struct plm_plan *plan, const struct plm_profile *profile)
 {
-    const struct plm_plan_caps *caps = &plan->in.caps;
+    const struct plm_plan_limits *limits = &plan->in.limits;
     plm_buf_printf(buf, "Memory plan: %s on %s", head->model != NULL ? head->model : "model",
                    head->device_id != NULL ? head->device_id : "device");
     const char *isa = head->isa != NULL ? head->isa : "";
@@ -605,12 +605,12 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
                    plan->blocks, PLM_KV_BLOCK_TOKENS, plan->in.block_bytes, slab_count(plan),
                    slab_count(plan) == 1 ? "" : "s", plan->blocks * PLM_KV_BLOCK_TOKENS);
     plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
-                   caps->max_context, caps->max_sequences, caps->batch_max_tokens);
+                   limits->max_context, limits->max_sequences, limits->batch_max_tokens);
     if (head->short_context > 0)
         plm_buf_printf(buf, "  the %s rope factors, which are for contexts %s %u tokens\n",
                        rope_factors(head, plan), is_long(head, plan) ? "beyond" : "up to",
                        head->short_context);
-    if (chose_context(head, plan) || caps->max_blocks > 0)
+    if (chose_context(head, plan) || limits->max_blocks > 0)
         plm_buf_append_str(buf, "  ");
     plm_report_defaults(buf, head, plan);
     if (profile != NULL)

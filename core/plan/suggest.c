@@ -16,15 +16,16 @@
 #define CONTEXT_LEAST PLM_KV_BLOCK_TOKENS
 
 static bool starts(const struct plm_plan_input *in, const struct plm_cost_table *table,
-                   const struct plm_plan_caps *caps)
+                   const struct plm_plan_limits *limits)
 {
     struct plm_plan plan;
-    return plm_plan_replan(in, table, caps, &plan, NULL) == PLM_OK && plm_plan_enough(&plan, NULL);
+    return plm_plan_replan(in, table, limits, &plan, NULL) == PLM_OK &&
+           plm_plan_enough(&plan, NULL);
 }
 
 static bool starts_as_is(const struct plm_plan_input *in, const struct plm_cost_table *table)
 {
-    return starts(in, table, &in->caps);
+    return starts(in, table, &in->limits);
 }
 
 // The searches below share one form: the largest (or smallest) value in lo .. hi for which `works`
@@ -67,16 +68,16 @@ static bool search_smallest(const struct search *s, int64_t lo, int64_t hi, int6
 
 static bool parallel_works(const struct search *s, int64_t value)
 {
-    struct plm_plan_caps caps = s->in->caps;
-    caps.max_sequences = (uint32_t)value;
-    return starts(s->in, s->table, &caps);
+    struct plm_plan_limits limits = s->in->limits;
+    limits.max_sequences = (uint32_t)value;
+    return starts(s->in, s->table, &limits);
 }
 
 static bool batch_works(const struct search *s, int64_t value)
 {
-    struct plm_plan_caps caps = s->in->caps;
-    caps.batch_max_tokens = (uint32_t)value * BATCH_LEAST;
-    return starts(s->in, s->table, &caps);
+    struct plm_plan_limits limits = s->in->limits;
+    limits.batch_max_tokens = (uint32_t)value * BATCH_LEAST;
+    return starts(s->in, s->table, &limits);
 }
 
 // The limit in MiB. One granule is kept back, since the next start's own use of the driver may
@@ -122,19 +123,20 @@ static bool lacks_blocks(const struct plm_plan_input *in)
 
 // The smallest configuration: one sequence, a small batch, the longest context that fits then.
 static void suggest_together(const struct plm_plan_input *in, const struct plm_cost_table *table,
-                             struct plm_plan_caps *ret)
+                             struct plm_plan_limits *ret)
 {
     struct plm_plan_input small = *in;
     struct plm_plan plan;
-    small.caps.max_sequences = 1;
-    small.caps.cached_windows = 0;
-    small.caps.batch_max_tokens = (uint32_t)plm_min_i64(2 * BATCH_LEAST, in->caps.batch_max_tokens);
-    if (plm_plan_replan(in, table, &small.caps, &plan, NULL) != PLM_OK)
+    small.limits.max_sequences = 1;
+    small.limits.cached_windows = 0;
+    small.limits.batch_max_tokens =
+        (uint32_t)plm_min_i64(2 * BATCH_LEAST, in->limits.batch_max_tokens);
+    if (plm_plan_replan(in, table, &small.limits, &plan, NULL) != PLM_OK)
         return;
     small = plan.in;
-    small.caps.max_context = plm_plan_fit_context(&small, table);
-    if (small.caps.max_context >= CONTEXT_LEAST)
-        *ret = small.caps;
+    small.limits.max_context = plm_plan_fit_context(&small, table);
+    if (small.limits.max_context >= CONTEXT_LEAST)
+        *ret = small.limits;
 }
 
 static void suggest_limits(const struct search *base, struct plm_plan_knobs *ret)
@@ -161,7 +163,7 @@ static void suggest_limits(const struct search *base, struct plm_plan_knobs *ret
         search_largest(&s, least,
                        lacks_blocks(in) ? least : in->pinned_tokens / PLM_KV_BLOCK_TOKENS, &value))
         ret->max_total_tokens = value * PLM_KV_BLOCK_TOKENS;
-    if (ret->max_total_tokens > 0 && ret->max_total_tokens < in->caps.max_context)
+    if (ret->max_total_tokens > 0 && ret->max_total_tokens < in->limits.max_context)
         ret->size_ctx = (uint32_t)ret->max_total_tokens;
 }
 
@@ -175,13 +177,13 @@ void plm_plan_suggest(const struct plm_plan_input *in, const struct plm_cost_tab
     if (plm_plan_compute(in, &plan, NULL) == PLM_OK)
         plm_plan_enough(&plan, &ret->missing);
     uint32_t context = plm_plan_fit_context(in, table);
-    if (context >= CONTEXT_LEAST && context < in->caps.max_context)
+    if (context >= CONTEXT_LEAST && context < in->limits.max_context)
         ret->ctx_size = context;
     s.works = parallel_works;
-    if (search_largest(&s, 1, (int64_t)in->caps.max_sequences - 1, &value))
+    if (search_largest(&s, 1, (int64_t)in->limits.max_sequences - 1, &value))
         ret->max_sequences = (uint32_t)value;
     s.works = batch_works;
-    if (search_largest(&s, 1, ((int64_t)in->caps.batch_max_tokens - 1) / BATCH_LEAST, &value))
+    if (search_largest(&s, 1, ((int64_t)in->limits.batch_max_tokens - 1) / BATCH_LEAST, &value))
         ret->batch_max_tokens = (uint32_t)value * BATCH_LEAST;
     suggest_limits(&s, ret);
     if (ret->ctx_size == 0 && ret->max_sequences == 0 && ret->batch_max_tokens == 0)
@@ -275,7 +277,7 @@ int plm_plan_fail(const struct plm_plan_input *in, const struct plm_cost_table *
             "max_total_tokens %lld gives %lld KV blocks of %d tokens, but max_sequences %u needs "
             "%lld",
             (long long)in->pinned_tokens, (long long)plan.blocks, PLM_KV_BLOCK_TOKENS,
-            in->caps.max_sequences, (long long)plm_plan_least_blocks(in));
+            in->limits.max_sequences, (long long)plm_plan_least_blocks(in));
         put_knobs(&t, &knobs);
         r = plm_fail(err, PLM_ERR_OUT_OF_DEVICE, "%s", msg); // no bytes are missing
         return plm_fail_about(err, r, "max_total_tokens");

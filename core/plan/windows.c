@@ -16,25 +16,25 @@ static int64_t product(int64_t a, int64_t b)
                                             : plm_min_i64(n, PLM_PLAN_BYTES_MAX);
 }
 
-int64_t plm_plan_window_least(const struct plm_plan_caps *caps, uint32_t window)
+int64_t plm_plan_window_least(const struct plm_plan_limits *limits, uint32_t window)
 {
-    const struct plm_shape worst = plm_caps_shape(caps);
+    const struct plm_shape worst = plm_limits_shape(limits);
     const uint64_t blocks = plm_kv_windows_need(
-        caps->max_sequences, plm_kv_sequence_blocks(window, caps->max_context), worst.rows);
+        limits->max_sequences, plm_kv_sequence_blocks(window, limits->max_context), worst.rows);
     return plm_min_i64((int64_t)blocks, PLM_PLAN_BYTES_MAX);
 }
 
-int64_t plm_plan_window_cached(const struct plm_plan_caps *caps, uint32_t window)
+int64_t plm_plan_window_cached(const struct plm_plan_limits *limits, uint32_t window)
 {
-    return product(caps->cached_windows, plm_kv_sequence_blocks(window, caps->max_context));
+    return product(limits->cached_windows, plm_kv_sequence_blocks(window, limits->max_context));
 }
 
-void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_caps *caps,
+void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_limits *limits,
                           uint32_t i, struct plm_plan_pool *ret)
 {
     const struct plm_plan_window *w = &in->windows[i];
     const int64_t blocks =
-        plm_plan_window_least(caps, w->window) + plm_plan_window_cached(caps, w->window);
+        plm_plan_window_least(limits, w->window) + plm_plan_window_cached(limits, w->window);
     ret->blocks = plm_min_i64(blocks, PLM_POOL_BLOCKS_MAX);
     ret->slabs = plm_slab_rule(product(ret->blocks, w->block_bytes), w->block_bytes, in->g,
                                in->max_slab_bytes, 0);
@@ -45,12 +45,12 @@ void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan
             : PLM_PLAN_BYTES_MAX;
 }
 
-int64_t plm_plan_window_bytes(const struct plm_plan_input *in, const struct plm_plan_caps *caps)
+int64_t plm_plan_window_bytes(const struct plm_plan_input *in, const struct plm_plan_limits *limits)
 {
     struct plm_plan_pool pool;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < in->n_windows; i++) {
-        plm_plan_window_pool(in, caps, i, &pool);
+        plm_plan_window_pool(in, limits, i, &pool);
         bytes = plm_min_i64(bytes + pool.bytes, PLM_PLAN_BYTES_MAX);
     }
     return bytes;

@@ -144,7 +144,7 @@ static void ask(uint32_t prompt, uint32_t output, uint32_t queued, uint32_t free
 static void gate_for(int64_t live_bytes)
 {
     struct plm_plan plan = {
-        .in = {.caps = {.batch_max_tokens = 512, .max_sequences = 64, .max_context = 8192}}};
+        .in = {.limits = {.batch_max_tokens = 512, .max_sequences = 64, .max_context = 8192}}};
     plan.line = (INT64_C(1) << 30) + plm_cost(&table, &(struct plm_shape){512, 64, 64, 8192});
     plm_gate_init(&gate, &plan, &table);
     gate_step = (struct plm_gate_step){

@@ -47,7 +47,7 @@ static void judge(struct plm_host *host, const char *text, size_t n)
         return;
     }
     const struct plm_plan *p = &profile.plan;
-    demand(p->blocks >= p->in.caps.max_sequences && plm_plan_one_finishes(p), "a pool too small");
+    demand(p->blocks >= p->in.limits.max_sequences && plm_plan_one_finishes(p), "a pool too small");
     demand(p->line == p->resident + p->kv_bytes && p->kv_bytes >= 0, "the line");
     demand(profile.n_passes <= PLM_PROFILE_PASSES, "passes");
     write_again(host, &key, &profile);

@@ -21,7 +21,7 @@ static inline struct plm_plan_input card(void)
         .K = 512 * MIB,
         .process_use = 8 * GIB + 300 * MIB,
         .memory_fraction = 1.0,
-        .caps = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
+        .limits = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
         .block_bytes = MIB,
         .prefix_cache_blocks = PLM_PLAN_UNKNOWN,
     };

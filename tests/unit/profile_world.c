@@ -75,8 +75,8 @@ static int on_run(void *ctx, const struct plm_stress_step *step, struct plm_erro
     w->runs[step->kind]++;
     ck_assert_int_le(plm_cost(&world_table, &step->shape), w->ws);
     ck_assert_uint_ge(step->shape.rows, step->shape.seqs);
-    ck_assert_uint_le(step->shape.ctx, w->caps.max_context);
-    ck_assert_uint_ge(w->blocks, w->caps.max_sequences);
+    ck_assert_uint_le(step->shape.ctx, w->limits.max_context);
+    ck_assert_uint_ge(w->blocks, w->limits.max_sequences);
     if (!(step->flags & PLM_STRESS_EVEN))
         ck_assert_uint_le(step->shape.rows - (step->shape.seqs - 1), step->shape.ctx);
     if (w->validating) {
@@ -182,20 +182,20 @@ static int on_empty(void *ctx)
     return called(ctx, CALL_EMPTY);
 }
 
-static int on_caps(void *ctx, const struct plm_plan_caps *caps)
+static int on_limits(void *ctx, const struct plm_plan_limits *limits)
 {
     struct world *w = ctx;
     int r = called(w, CALL_CAPS);
-    struct plm_shape shape = plm_caps_shape(caps);
+    struct plm_shape shape = plm_limits_shape(limits);
     int64_t bytes = world_up(plm_cost(&world_table, &shape), w->g);
-    bytes += plm_plan_window_bytes(&w->in, caps); // groups beside the main one
+    bytes += plm_plan_window_bytes(&w->in, limits); // groups beside the main one
     w->ws = 0;
     if (r != PLM_OK)
         return r;
     if (!give(w, bytes))
         return PLM_ERR_OUT_OF_DEVICE;
     w->ws = bytes;
-    w->caps = *caps;
+    w->limits = *limits;
     return PLM_OK;
 }
 
@@ -281,7 +281,7 @@ struct plm_profile_opts world_options(void)
     return (struct plm_profile_opts){
         .in = {.g = MIB,
                .memory_fraction = 1,
-               .caps = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
+               .limits = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
                .block_bytes = MIB,
                .prefix_cache_blocks = PLM_PLAN_UNKNOWN},
         .cost = &world_table,
@@ -300,7 +300,7 @@ int world_start(struct world *w, struct plm_profile_opts opts, struct plm_profil
                                        .kv_verify = on_verify,
                                        .ballast = on_ballast,
                                        .empty_cache = on_empty,
-                                       .set_caps = on_caps,
+                                       .set_limits = on_limits,
                                        .seal = on_seal,
                                        .watch = on_watch,
                                        .reopen = on_reopen,
@@ -319,12 +319,12 @@ int world_start(struct world *w, struct plm_profile_opts opts, struct plm_profil
         ck_assert_int_eq(w->blocks, ret->plan.blocks);
         ck_assert_int_eq(w->kv, ret->plan.kv_bytes);
         ck_assert_int_eq(world_held(w), ret->plan.line);
-        ck_assert_uint_ge(w->blocks, w->caps.max_sequences);
-        ck_assert_uint_ge(w->blocks, (w->caps.max_context + 15) / 16);
-        ck_assert_int_eq(memcmp(&w->caps, &ret->plan.in.caps, sizeof(w->caps)), 0);
+        ck_assert_uint_ge(w->blocks, w->limits.max_sequences);
+        ck_assert_uint_ge(w->blocks, (w->limits.max_context + 15) / 16);
+        ck_assert_int_eq(memcmp(&w->limits, &ret->plan.in.limits, sizeof(w->limits)), 0);
         ck_assert_uint_gt(w->validations, 0);
         ck_assert(!w->repeats_in_validation);
-        ck_assert_uint_eq(w->longest_validated >= w->caps.max_context, 1);
+        ck_assert_uint_eq(w->longest_validated >= w->limits.max_context, 1);
         // What the margin is for: it is free now.
         ck_assert_int_ge(w->total - world_used(w), ret->plan.margin - w->late_foreign);
     } else {

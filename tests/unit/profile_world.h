@@ -39,7 +39,7 @@ struct world {
     int64_t ws, kv, ballast;
     struct plm_slab_rule rule;
     uint32_t blocks, max_blocks;
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     struct plm_plan_input in; // as asked
     bool sealed;
     // What happened.

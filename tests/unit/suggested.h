@@ -27,9 +27,9 @@ static inline int suggested_apply(const char *item, struct plm_plan_input *in)
         value += strcspn(value, "0123456789");
         n++;
         switch (k) {
-        case 0: in->caps.max_sequences = (uint32_t)atoi(value); break;
-        case 1: in->caps.batch_max_tokens = (uint32_t)atoi(value); break;
-        case 2: in->caps.max_context = (uint32_t)atoi(value); break;
+        case 0: in->limits.max_sequences = (uint32_t)atoi(value); break;
+        case 1: in->limits.batch_max_tokens = (uint32_t)atoi(value); break;
+        case 2: in->limits.max_context = (uint32_t)atoi(value); break;
         case 3: in->pinned_tokens = atoll(value); break;
         case 4: in->operator_limit = atoll(value) * mib; break;
         case 5: in->host_limit = atoll(value) * mib; break;

@@ -505,9 +505,9 @@ static const struct plm_cost_table table = {
 
 static struct plm_gate gate_of(int64_t line_extra)
 {
-    struct plm_plan plan = {.in = {.caps = {512, 8, 4096, 0, 0, 0}}};
+    struct plm_plan plan = {.in = {.limits = {512, 8, 4096, 0, 0, 0}}};
     struct plm_gate gate;
-    struct plm_shape worst = plm_caps_shape(&plan.in.caps);
+    struct plm_shape worst = plm_limits_shape(&plan.in.limits);
     plan.line = 1000000 + plm_cost(&table, &worst) + line_extra;
     plm_gate_init(&gate, &plan, &table);
     return gate;

@@ -272,9 +272,9 @@ static void same_plan(const struct plm_plan *a, const struct plm_plan *b, bool l
 #define SAME(field)                                                                                \
     ck_assert_msg(a->field == b->field, "%s: " #field " is %lld, without a certificate %lld",      \
                   what, (long long)a->field, (long long)b->field)
-    SAME(in.caps.max_context);
-    SAME(in.caps.max_sequences);
-    SAME(in.caps.batch_max_tokens);
+    SAME(in.limits.max_context);
+    SAME(in.limits.max_sequences);
+    SAME(in.limits.batch_max_tokens);
     SAME(blocks);
     SAME(blocks_bind);
     SAME(room_binds);
@@ -397,12 +397,12 @@ START_TEST(a_lowered_context_comes_back)
             continue; // the size then hangs on which forwards ran before
         struct plm_profile first = start_in(&tight, kind, NULL, &certified);
         ck_assert(first.context_lowered);
-        ck_assert_uint_lt(first.stressed.max_context, world_options().in.caps.max_context);
+        ck_assert_uint_lt(first.stressed.max_context, world_options().in.limits.max_context);
         struct plm_profile again = start_in(&tight, kind, &first, &certified);
         ck_assert_msg(certified, "kind %d: measured anew", kind);
         struct plm_profile wide = start_in(&roomy, kind, &again, &certified);
         ck_assert(!certified);
-        ck_assert_uint_eq(wide.stressed.max_context, world_options().in.caps.max_context);
+        ck_assert_uint_eq(wide.stressed.max_context, world_options().in.limits.max_context);
         again = start_in(&tight, kind, &wide, &certified);
         ck_assert_msg(certified, "kind %d: measured anew", kind);
         start_in(&roomy, kind, &again, &certified);

@@ -31,7 +31,7 @@ static void setup(void)
         .O = REST,
         .process_use = PLM_PLAN_UNKNOWN,
         .memory_fraction = 1.0,
-        .caps = {.batch_max_tokens = 512, .max_sequences = 8, .max_context = 16 * 512},
+        .limits = {.batch_max_tokens = 512, .max_sequences = 8, .max_context = 16 * 512},
         .block_bytes = BLOCK,
         .prefix_cache_blocks = 1 << 20};
     foreign = wanted = GIB / 2;

@@ -127,10 +127,10 @@ static int on_empty(void *ctx)
     return plm_device_empty_cache(rig->device, &released, &info);
 }
 
-static int on_caps(void *ctx, const struct plm_plan_caps *caps)
+static int on_limits(void *ctx, const struct plm_plan_limits *limits)
 {
     struct rig *rig = ctx;
-    struct plm_shape worst = plm_caps_shape(caps);
+    struct plm_shape worst = plm_limits_shape(limits);
     plm_arena_destroy(rig->workspace);
     rig->workspace = NULL;
     int r = plm_arena_create(rig->host, rig->device, rig->ledger, PLM_MEM_WORKSPACE, 0,
@@ -151,7 +151,7 @@ static struct plm_plan_input asked(void)
 {
     return (struct plm_plan_input){
         .memory_fraction = 1,
-        .caps = {.batch_max_tokens = 512, .max_sequences = 16, .max_context = 65536},
+        .limits = {.batch_max_tokens = 512, .max_sequences = 16, .max_context = 65536},
         .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
 }
 
@@ -187,7 +187,7 @@ static int start_as(struct rig *rig, struct plm_sim_opts *sim, struct plm_plan_i
                                        .kv_verify = on_verify,
                                        .ballast = on_ballast,
                                        .empty_cache = on_empty,
-                                       .set_caps = on_caps,
+                                       .set_limits = on_limits,
                                        .seal = on_seal};
     const struct plm_log silent = {0};
     in.g = (int64_t)caps->granularity_bytes;
@@ -447,8 +447,8 @@ START_TEST(what_is_suggested_starts_on_the_same_device)
             sim.capacity_bytes = limited ? 4 * GIB : capacity;
             sim.hides_process_use = limited == 2;
             in.operator_limit = limited ? (int64_t)capacity : 0;
-            in.caps.max_sequences = 64;
-            in.caps.batch_max_tokens = 4096;
+            in.limits.max_sequences = 64;
+            in.limits.batch_max_tokens = 4096;
             int r = start_as(&rig, &sim, in, &p, &err);
             finish(&rig);
             if (r == PLM_OK)

@@ -37,7 +37,7 @@ static input card(void)
                    .process_use = 8 * GIB + 300 * MIB,
                    .growth = 256 * MIB,
                    .memory_fraction = 1,
-                   .caps = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
+                   .limits = {.batch_max_tokens = 2048, .max_sequences = 64, .max_context = 32768},
                    .block_bytes = BLOCK,
                    .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
 }
@@ -79,12 +79,12 @@ static input unified(void)
     return in;
 }
 
-// Few short requests: the caps bind, whatever memory there is.
+// Few short requests: the limits bind, whatever memory there is.
 static input ample(void)
 {
     input in = card();
-    in.caps.max_sequences = 8;
-    in.caps.max_context = 4096;
+    in.limits.max_sequences = 8;
+    in.limits.max_context = 4096;
     in.prefix_cache_blocks = 100;
     return in;
 }
@@ -92,7 +92,7 @@ static input ample(void)
 static input five_hundred_by_default(void)
 {
     input in = ample();
-    in.caps.max_blocks = 500;
+    in.limits.max_blocks = 500;
     return in;
 }
 
@@ -108,7 +108,7 @@ static input ample_hybrid(void)
 {
     input in = ample();
     in.state_bytes = MIB;
-    in.caps.state_checkpoints = 64;
+    in.limits.state_checkpoints = 64;
     return in;
 }
 
@@ -116,7 +116,7 @@ static input hybrid(void)
 {
     input in = card();
     in.state_bytes = MIB;
-    in.caps.state_checkpoints = 64;
+    in.limits.state_checkpoints = 64;
     return in;
 }
 
@@ -125,7 +125,7 @@ static input with_windows(input in)
 {
     in.n_windows = 1;
     in.windows[0] = (struct plm_plan_window){.window = 1, .block_bytes = BLOCK / 2};
-    in.caps.cached_windows = 64;
+    in.limits.cached_windows = 64;
     return in;
 }
 static input windows(void)
@@ -141,7 +141,7 @@ static input ample_windows(void)
 static input one_block_each(void)
 {
     input in = card();
-    in.caps.max_context = 16;
+    in.limits.max_context = 16;
     in.prefix_cache_blocks = 64;
     return in;
 }
@@ -149,9 +149,9 @@ static input one_block_each(void)
 static input one_sequence(void)
 {
     input in = card();
-    in.caps.max_sequences = 1;
+    in.limits.max_sequences = 1;
     in.prefix_cache_blocks = 0;
-    in.caps.max_context = 4096;
+    in.limits.max_context = 4096;
     return in;
 }
 
@@ -159,7 +159,7 @@ static input one_sequence(void)
 static input one_window(void)
 {
     input in = one_sequence();
-    in.caps.max_context = 32768;
+    in.limits.max_context = 32768;
     in.window = 16000;
     return in;
 }
@@ -342,11 +342,11 @@ static void more_host_caller(input *in, int64_t n)
 }
 static void fewer_by_default(input *in, int64_t n)
 {
-    in->caps.max_blocks -= (uint32_t)n;
+    in->limits.max_blocks -= (uint32_t)n;
 }
 static void a_higher_default(input *in, int64_t n)
 {
-    in->caps.max_blocks = (uint32_t)(1000000 + n);
+    in->limits.max_blocks = (uint32_t)(1000000 + n);
 }
 // 512 x as much room and resident: what is left of the room stays, its page tables grow.
 static void more_page_tables(input *in, int64_t n)
@@ -368,16 +368,16 @@ static void less_fraction(input *in, int64_t n)
 }
 static void fewer_sequences(input *in, int64_t n)
 {
-    in->caps.max_sequences -= (uint32_t)n;
+    in->limits.max_sequences -= (uint32_t)n;
 }
 static void fewer_sequences_and_a_quarter(input *in, int64_t n)
 {
     in->prefix_cache_blocks = PLM_PLAN_UNKNOWN;
-    in->caps.max_sequences -= 4 * (uint32_t)n;
+    in->limits.max_sequences -= 4 * (uint32_t)n;
 }
 static void less_context(input *in, int64_t n)
 {
-    in->caps.max_context -= (uint32_t)n * 16;
+    in->limits.max_context -= (uint32_t)n * 16;
 }
 static void fewer_prefix_blocks(input *in, int64_t n)
 {
@@ -438,22 +438,22 @@ static input eight_forty(void)
     in.withheld += 160 * BLOCK;
     return in;
 }
-// Through the workspace and the states, by a plan for other caps.
+// Through the workspace and the states, by a plan for other limits.
 static void more_batch(input *in, int64_t n)
 {
-    in->caps.batch_max_tokens += 16 * (uint32_t)n;
+    in->limits.batch_max_tokens += 16 * (uint32_t)n;
 }
 static void more_context_in_workspace(input *in, int64_t n)
 {
-    in->caps.max_context += 16 * (uint32_t)n;
+    in->limits.max_context += 16 * (uint32_t)n;
 }
 static void more_checkpoints(input *in, int64_t n)
 {
-    in->caps.state_checkpoints += (uint32_t)n;
+    in->limits.state_checkpoints += (uint32_t)n;
 }
 static void more_cached_windows(input *in, int64_t n)
 {
-    in->caps.cached_windows += (uint32_t)n;
+    in->limits.cached_windows += (uint32_t)n;
 }
 static void another_group(input *in, int64_t n)
 {
@@ -466,7 +466,7 @@ static void shorter_window(input *in, int64_t n)
 }
 static void more_state_sequences(input *in, int64_t n)
 {
-    in->caps.max_sequences += (uint32_t)n;
+    in->limits.max_sequences += (uint32_t)n;
 }
 static void more_state_bytes(input *in, int64_t n)
 {
@@ -476,7 +476,7 @@ static void more_state_bytes(input *in, int64_t n)
 static input short_requests(void)
 {
     input in = hybrid();
-    in.caps.max_context = 32; // two blocks of tables per sequence
+    in.limits.max_context = 32; // two blocks of tables per sequence
     in.prefix_cache_blocks = 1000000;
     return in;
 }
@@ -507,7 +507,7 @@ static input sixty_four_and_a_quarter(void)
 // How the plan of a case is made.
 enum by {
     COMPUTE,  // from the snapshot
-    REPLAN,   // for other caps, which move workspace and states
+    REPLAN,   // for other limits, which move workspace and states
     ESTIMATE, // from a header
 };
 
@@ -579,8 +579,8 @@ static const struct mutation mutations[] = {
     {"block bytes", "block_bytes", COMPUTE, eight_forty, larger_blocks, one_block_each, NULL,
      of_840},
     {"granularity", "g", COMPUTE, rounded, more_granularity, card, finer_granularity, NULL},
-    {"cap by sequences", "caps max_sequences", COMPUTE, one_block_each, fewer_sequences, card, NULL,
-     NULL},
+    {"cap by sequences", "limits max_sequences", COMPUTE, one_block_each, fewer_sequences, card,
+     NULL, NULL},
     {"cap by context", "max_context", COMPUTE, one_sequence, less_context, card, NULL, NULL},
     {"cap by prefix blocks", "prefix_cache_blocks", COMPUTE, one_block_each, fewer_prefix_blocks,
      card, more_prefix_blocks, NULL},
@@ -624,7 +624,7 @@ static int64_t blocks_of(const struct mutation *m, input (*base)(void),
     if (m->by == ESTIMATE)
         plm_plan_estimate(&other, &table, &(struct plm_plan_estimate){.weight_bytes = GIB});
     if (m->by == REPLAN)
-        r = plm_plan_replan(&in, &table, &other.caps, &p, &err);
+        r = plm_plan_replan(&in, &table, &other.limits, &p, &err);
     else
         r = plm_plan_compute(&other, &p, &err);
     ck_assert_msg(r == PLM_OK, "%s: %s", m->term, err.msg);
@@ -709,7 +709,7 @@ START_TEST(every_field_of_the_input_has_a_case)
     ck_assert_uint_lt(len, sizeof(text) - 1);
     // The numbers say that the reader above has read them all.
     ck_assert_int_eq(check_struct(text, "struct plm_plan_input {"), 28);
-    ck_assert_int_eq(check_struct(text, "struct plm_plan_caps {"), 6);
+    ck_assert_int_eq(check_struct(text, "struct plm_plan_limits {"), 6);
     ck_assert_int_eq(check_struct(text, "struct plm_plan_cgroup {"), 3);
     ck_assert_int_eq(check_struct(text, "struct plm_plan_window {"), 2);
     ck_assert(!has_case("no_such_field"));

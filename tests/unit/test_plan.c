@@ -101,25 +101,25 @@ static void more_foreign(struct plm_plan_input *in, int64_t bytes)
     in->F -= bytes;
 }
 
-START_TEST(caps_bind_when_memory_does_not)
+START_TEST(limits_bind_when_memory_does_not)
 {
     struct plm_plan_input in = card();
-    in.caps.max_context = 4096;
+    in.limits.max_context = 4096;
     in.prefix_cache_blocks = 100;
     struct plm_plan base = plan_of(&in);
     ck_assert_int_eq(base.blocks,
                      64 * 256 + 100 < base.budget / MIB ? 64 * 256 + 100 : base.budget / MIB);
-    in.caps.max_sequences = 8;
+    in.limits.max_sequences = 8;
     base = plan_of(&in);
     ck_assert_int_eq(base.blocks, 8 * 256 + 100);
     ck_assert_int_eq(base.blocks_bind, PLM_TERM_CAP);
-    in.caps.max_blocks = (uint32_t)base.blocks - 1;
+    in.limits.max_blocks = (uint32_t)base.blocks - 1;
     ck_assert_int_eq(plan_of(&in).blocks, base.blocks - 1);
     ck_assert_int_eq(plan_of(&in).blocks_cap, base.blocks - 1);
     ck_assert_int_eq(plan_of(&in).blocks_bind, PLM_TERM_DEFAULT);
-    in.caps.max_blocks = (uint32_t)base.blocks;
+    in.limits.max_blocks = (uint32_t)base.blocks;
     ck_assert_int_eq(plan_of(&in).blocks_bind, PLM_TERM_CAP);
-    in.caps.max_blocks = 0;
+    in.limits.max_blocks = 0;
     more_foreign(&in, 3 * MIB);
     ck_assert_int_eq(plan_of(&in).blocks, base.blocks);
     in.memory_fraction = 0.5;
@@ -144,7 +144,7 @@ START_TEST(bad_inputs_are_named)
         ck_assert_ptr_nonnull(strstr(err.msg, "fraction"));
     }
     in = card();
-    in.caps.max_sequences = 0;
+    in.limits.max_sequences = 0;
     ck_assert_int_eq(plm_plan_compute(&in, &p, &err), PLM_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(err.msg, "max_sequences"));
     in = card();
@@ -251,8 +251,8 @@ START_TEST(random_inputs_never_wrap)
             .host_limit = value(r[19], 40),
             .host_caller = value(r[20] ^ r[19], 36),
             .memory_fraction = (1 + r[20] % 1000) / 1000.0,
-            .caps = {1 + r[21] % 100000, 1 + r[22] % 10000, 1 + (r[23] >> (r[22] % 20 + 1)), 0, 0,
-                     0},
+            .limits = {1 + r[21] % 100000, 1 + r[22] % 10000, 1 + (r[23] >> (r[22] % 20 + 1)), 0, 0,
+                       0},
             .block_bytes = 1 + value(r[0] ^ r[5], 31),
             .prefix_cache_blocks = r[1] % 2 == 0 ? PLM_PLAN_UNKNOWN : value(r[2], 25),
             .max_slabs = r[3] % 4 == 0 ? r[4] % 3000 : 0,
@@ -293,19 +293,19 @@ START_TEST(replanning_moves_the_workspace)
 {
     struct plm_plan_input in = host();
     struct plm_plan base = plan_of(&in), p;
-    ck_assert_int_eq(plm_plan_replan(&in, &table, &in.caps, &p, NULL), PLM_OK);
+    ck_assert_int_eq(plm_plan_replan(&in, &table, &in.limits, &p, NULL), PLM_OK);
     ck_assert_int_eq(p.blocks, base.blocks);
-    struct plm_plan_caps caps = in.caps;
-    caps.batch_max_tokens /= 2;
-    ck_assert_int_eq(plm_plan_replan(&in, &table, &caps, &p, NULL), PLM_OK);
+    struct plm_plan_limits limits = in.limits;
+    limits.batch_max_tokens /= 2;
+    ck_assert_int_eq(plm_plan_replan(&in, &table, &limits, &p, NULL), PLM_OK);
     ck_assert_int_eq(base.resident - p.resident, 1024 * 64 * 1024);
     ck_assert_int_eq(base.foreign, p.foreign);
     ck_assert_int_eq(base.own_drv, p.own_drv);
     ck_assert_int_eq(base.room, p.room);
     ck_assert_int_ge(p.blocks, base.blocks + 4);
     // More than there is: the budget says by how much.
-    caps.batch_max_tokens = 10000000;
-    ck_assert_int_eq(plm_plan_replan(&in, &table, &caps, &p, NULL), PLM_OK);
+    limits.batch_max_tokens = 10000000;
+    ck_assert_int_eq(plm_plan_replan(&in, &table, &limits, &p, NULL), PLM_OK);
     ck_assert_int_eq(base.foreign, p.foreign);
     ck_assert_int_lt(p.budget, -500 * GIB);
 }
@@ -315,24 +315,24 @@ START_TEST(the_longest_context_that_fits)
 {
     struct plm_plan_input in = card();
     struct plm_plan p;
-    ck_assert_uint_eq(plm_plan_fit_context(&in, &table), in.caps.max_context);
+    ck_assert_uint_eq(plm_plan_fit_context(&in, &table), in.limits.max_context);
     in = (struct plm_plan_input){.g = MIB,
                                  .T = 24 * GIB,
                                  .F = 23 * GIB,
                                  .process_use = 0,
                                  .memory_fraction = 1,
-                                 .caps = {2048, 64, 1000000, 0, 0, 0},
+                                 .limits = {2048, 64, 1000000, 0, 0, 0},
                                  .block_bytes = MIB};
     plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){.weight_bytes = 4 * GIB});
     uint32_t fit = plm_plan_fit_context(&in, &table);
     ck_assert_uint_gt(fit, 16);
     ck_assert_uint_lt(fit, 1000000);
-    struct plm_plan_caps caps = in.caps;
-    caps.max_context = fit;
-    ck_assert_int_eq(plm_plan_replan(&in, &table, &caps, &p, NULL), PLM_OK);
+    struct plm_plan_limits limits = in.limits;
+    limits.max_context = fit;
+    ck_assert_int_eq(plm_plan_replan(&in, &table, &limits, &p, NULL), PLM_OK);
     ck_assert(plm_plan_one_finishes(&p) && plm_plan_enough(&p, NULL));
-    caps.max_context = fit + 16;
-    ck_assert_int_eq(plm_plan_replan(&in, &table, &caps, &p, NULL), PLM_OK);
+    limits.max_context = fit + 16;
+    ck_assert_int_eq(plm_plan_replan(&in, &table, &limits, &p, NULL), PLM_OK);
     ck_assert(!(plm_plan_one_finishes(&p) && plm_plan_enough(&p, NULL)));
     in.T = in.F = 4 * GIB;
     ck_assert_uint_eq(plm_plan_fit_context(&in, &table), 0);
@@ -345,13 +345,13 @@ static bool works(const struct plm_plan_input *in)
     return plm_plan_compute(in, &p, NULL) == PLM_OK && plm_plan_enough(&p, NULL);
 }
 
-static bool works_with(const struct plm_plan_input *in, struct plm_plan_caps caps)
+static bool works_with(const struct plm_plan_input *in, struct plm_plan_limits limits)
 {
     struct plm_plan p;
-    return plm_plan_replan(in, &table, &caps, &p, NULL) == PLM_OK && plm_plan_enough(&p, NULL);
+    return plm_plan_replan(in, &table, &limits, &p, NULL) == PLM_OK && plm_plan_enough(&p, NULL);
 }
 
-// An input of random limits, sizes and caps.
+// An input of random limits, sizes and limits.
 static struct plm_plan_input random_start(uint32_t i)
 {
     uint32_t r[4], counter[4] = {i, 0, 0, 0}, key[2] = {21, 22};
@@ -365,7 +365,7 @@ static struct plm_plan_input random_start(uint32_t i)
         .unified = true,
         .host_limit = r[1] % 2 ? 256 * MIB : 0,
         .memory_fraction = r[1] % 3 ? 1 : 0.3,
-        .caps = {16 + r[2] % 4096, 1 + r[2] / 4096 % 64, 16 + r[3] % 200000, 0, 0, 0},
+        .limits = {16 + r[2] % 4096, 1 + r[2] / 4096 % 64, 16 + r[3] % 200000, 0, 0, 0},
         .block_bytes = 1 + r[3] / 16 % (8 << 20),
         .pinned_tokens = r[1] % 7 ? 0 : r[0] % 100000,
         .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
@@ -373,26 +373,27 @@ static struct plm_plan_input random_start(uint32_t i)
     return in;
 }
 
-static void check_caps(const struct plm_plan_input *in, const struct plm_plan_knobs *k, int seen[4])
+static void check_counts(const struct plm_plan_input *in, const struct plm_plan_knobs *k,
+                         int seen[4])
 {
-    struct plm_plan_caps caps = in->caps;
+    struct plm_plan_limits limits = in->limits;
     if (k->ctx_size > 0) {
-        caps.max_context = k->ctx_size;
-        ck_assert(k->ctx_size < in->caps.max_context && works_with(in, caps));
+        limits.max_context = k->ctx_size;
+        ck_assert(k->ctx_size < in->limits.max_context && works_with(in, limits));
         seen[0]++;
     }
-    caps = in->caps;
+    limits = in->limits;
     if (k->max_sequences > 0) {
-        caps.max_sequences = k->max_sequences;
-        ck_assert(k->max_sequences < in->caps.max_sequences && works_with(in, caps));
-        caps.max_sequences++;
-        ck_assert(caps.max_sequences == in->caps.max_sequences || !works_with(in, caps));
+        limits.max_sequences = k->max_sequences;
+        ck_assert(k->max_sequences < in->limits.max_sequences && works_with(in, limits));
+        limits.max_sequences++;
+        ck_assert(limits.max_sequences == in->limits.max_sequences || !works_with(in, limits));
         seen[1]++;
     }
-    caps = in->caps;
+    limits = in->limits;
     if (k->batch_max_tokens > 0) {
-        caps.batch_max_tokens = k->batch_max_tokens;
-        ck_assert(works_with(in, caps));
+        limits.batch_max_tokens = k->batch_max_tokens;
+        ck_assert(works_with(in, limits));
         seen[2]++;
     }
     if (k->together.max_sequences > 0) {
@@ -440,7 +441,7 @@ START_TEST(every_suggestion_starts)
             continue;
         plm_plan_suggest(&in, &table, &k);
         ck_assert_int_gt(k.missing, 0);
-        check_caps(&in, &k, seen);
+        check_counts(&in, &k, seen);
         check_limits(&in, &k, seen + 4);
     }
     for (int i = 0; i < 8; i++)
@@ -454,7 +455,7 @@ START_TEST(a_size_below_the_sequences_says_so)
     struct plm_error err = {0};
     struct plm_plan_knobs k;
     struct plm_plan_input in = host();
-    in.caps.max_sequences = 8;
+    in.limits.max_sequences = 8;
     in.pinned_tokens = 1;
     plm_plan_suggest(&in, &table, &k);
     ck_assert_int_eq(k.max_total_tokens, 128);
@@ -527,34 +528,34 @@ END_TEST
 START_TEST(states_come_before_the_kv_cache)
 {
     struct plm_plan_input in = card();
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     struct plm_plan p;
-    in.caps.state_checkpoints = 100;
+    in.limits.state_checkpoints = 100;
     in.state_bytes = 16 * MIB;
     plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){0}); // 164 states, 2.6 GiB
-    ck_assert(plm_plan_fit_caps(&in, &table, &caps));
-    ck_assert_int_eq(memcmp(&caps, &in.caps, sizeof(caps)), 0);
+    ck_assert(plm_plan_fit_limits(&in, &table, &limits));
+    ck_assert_int_eq(memcmp(&limits, &in.limits, sizeof(limits)), 0);
     int stage = 0; // 1: fewer checkpoints, 2: and fewer sequences, 3: and less context
     for (int64_t less = 0; less < 16 * GIB; less += 64 * MIB) {
         struct plm_plan_input tight = in;
         tight.F -= less;
-        if (!plm_plan_fit_caps(&tight, &table, &caps))
+        if (!plm_plan_fit_limits(&tight, &table, &limits))
             break;
-        ck_assert_int_eq(plm_plan_replan(&tight, &table, &caps, &p, NULL), PLM_OK);
+        ck_assert_int_eq(plm_plan_replan(&tight, &table, &limits, &p, NULL), PLM_OK);
         ck_assert(plm_plan_enough(&p, NULL) && plm_plan_one_finishes(&p));
-        int now = caps.max_context < in.caps.max_context       ? 3
-                  : caps.max_sequences < in.caps.max_sequences ? 2
-                  : caps.state_checkpoints < 100               ? 1
-                                                               : 0;
+        int now = limits.max_context < in.limits.max_context       ? 3
+                  : limits.max_sequences < in.limits.max_sequences ? 2
+                  : limits.state_checkpoints < 100                 ? 1
+                                                                   : 0;
         ck_assert_int_ge(now, stage);
         ck_assert_int_le(now, stage + 1);
         stage = now;
         if (stage >= 2)
-            ck_assert_uint_eq(caps.state_checkpoints, 0);
+            ck_assert_uint_eq(limits.state_checkpoints, 0);
         if (stage >= 3)
-            ck_assert_uint_eq(caps.max_sequences, 1);
+            ck_assert_uint_eq(limits.max_sequences, 1);
         // It is the most: one more of what was lowered would not do.
-        struct plm_plan_caps more = caps;
+        struct plm_plan_limits more = limits;
         more.state_checkpoints += stage == 1;
         more.max_sequences += stage == 2;
         more.max_context += stage == 3 ? 16 : 0;
@@ -565,8 +566,8 @@ START_TEST(states_come_before_the_kv_cache)
     }
     ck_assert_int_eq(stage, 3);
     // Their pool is counted once: no margin of its own.
-    in.caps.state_checkpoints = 0;
-    ck_assert_int_eq(plm_plan_state_pool(&in, &in.caps), 64 * 16 * MIB);
+    in.limits.state_checkpoints = 0;
+    ck_assert_int_eq(plm_plan_state_pool(&in, &in.limits), 64 * 16 * MIB);
 }
 END_TEST
 
@@ -577,7 +578,7 @@ int main(void)
     tcase_set_timeout(tc, 60); // sanitizers on a busy machine
     tcase_add_test(tc, the_formula_line_by_line);
     tcase_add_test(tc, unified_memory_and_cgroups);
-    tcase_add_test(tc, caps_bind_when_memory_does_not);
+    tcase_add_test(tc, limits_bind_when_memory_does_not);
     tcase_add_test(tc, bad_inputs_are_named);
     tcase_add_test(tc, readings_that_lie_do_not_wrap);
     tcase_add_test(tc, a_pinned_size_is_kept_or_refused);

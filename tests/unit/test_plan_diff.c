@@ -134,7 +134,7 @@ static const char *plan_text(struct plm_buf *buf, int64_t total)
         .F = total,
         .process_use = PLM_PLAN_UNKNOWN,
         .memory_fraction = 1,
-        .caps = {.batch_max_tokens = 512, .max_sequences = 8, .max_context = 4096},
+        .limits = {.batch_max_tokens = 512, .max_sequences = 8, .max_context = 4096},
         .block_bytes = 1 << 20,
         .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
     struct plm_plan plan;

@@ -32,10 +32,10 @@ static struct plm_plan_input gemma(void)
         .F = 24 * GIB - 500 * MIB,
         .process_use = 500 * MIB,
         .memory_fraction = 1,
-        .caps = {.batch_max_tokens = 2048,
-                 .max_sequences = 8,
-                 .max_context = 131072,
-                 .cached_windows = 2},
+        .limits = {.batch_max_tokens = 2048,
+                   .max_sequences = 8,
+                   .max_context = 131072,
+                   .cached_windows = 2},
         .n_windows = 1,
         .windows = {{.window = GEMMA_WINDOW, .block_bytes = INT64_C(52) * 16 * GEMMA_ROW}},
         .block_bytes = INT64_C(10) * 16 * GEMMA_ROW,
@@ -49,22 +49,22 @@ START_TEST(windows_are_sized_before_the_full_group)
     struct plm_plan p;
     ck_assert_int_eq(in.windows[0].block_bytes, 13 * MIB / 2);
     // Eight that run and two that are cached with 66 blocks each, and a step of 128.
-    plm_plan_window_pool(&in, &in.caps, 0, &pool);
+    plm_plan_window_pool(&in, &in.limits, 0, &pool);
     ck_assert_int_eq(pool.blocks, (8 + 2) * 66 + 128);
-    ck_assert_int_eq(plm_plan_window_least(&in.caps, GEMMA_WINDOW), 8 * 66 + 128);
-    ck_assert_int_eq(plm_plan_window_cached(&in.caps, GEMMA_WINDOW), 2 * 66);
+    ck_assert_int_eq(plm_plan_window_least(&in.limits, GEMMA_WINDOW), 8 * 66 + 128);
+    ck_assert_int_eq(plm_plan_window_cached(&in.limits, GEMMA_WINDOW), 2 * 66);
     ck_assert_int_ge(pool.bytes, 788 * 13 * MIB / 2);
     ck_assert_int_lt(pool.bytes, 788 * 13 * MIB / 2 + pool.slabs.slab_bytes);
-    ck_assert_int_eq(plm_plan_window_bytes(&in, &in.caps), pool.bytes);
+    ck_assert_int_eq(plm_plan_window_bytes(&in, &in.limits), pool.bytes);
     // They are in what is resident, like the workspace.
     plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){.weight_bytes = 10 * GIB});
     ck_assert_int_eq(plm_plan_compute(&in, &p, NULL), PLM_OK);
-    struct plm_shape worst = plm_caps_shape(&in.caps);
+    struct plm_shape worst = plm_limits_shape(&in.limits);
     ck_assert_int_eq(p.resident,
                      10 * GIB + pool.bytes + plm_round_up_i64(plm_cost(&table, &worst), in.g));
     // A window no shorter than the context keeps all of it, and no more.
-    in.caps.max_context = 1024;
-    ck_assert_int_eq(plm_plan_window_least(&in.caps, GEMMA_WINDOW), 8 * 64 + 128);
+    in.limits.max_context = 1024;
+    ck_assert_int_eq(plm_plan_window_least(&in.limits, GEMMA_WINDOW), 8 * 64 + 128);
 }
 END_TEST
 
@@ -73,35 +73,35 @@ END_TEST
 START_TEST(windows_that_do_not_fit_are_lowered_in_order)
 {
     struct plm_plan_input in = gemma();
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     struct plm_plan p;
     plm_plan_estimate(&in, &table, &(struct plm_plan_estimate){.weight_bytes = 4 * GIB});
     in.F += 16 * GIB; // a card of 40 GiB
     in.T += 16 * GIB;
-    ck_assert(plm_plan_fit_caps(&in, &table, &caps));
-    ck_assert_int_eq(memcmp(&caps, &in.caps, sizeof(caps)), 0);
+    ck_assert(plm_plan_fit_limits(&in, &table, &limits));
+    ck_assert_int_eq(memcmp(&limits, &in.limits, sizeof(limits)), 0);
     int stages = 0;
     for (int64_t less = 0; less < 40 * GIB; less += 64 * MIB) {
         struct plm_plan_input tight = in;
         tight.F -= less;
-        if (!plm_plan_fit_caps(&tight, &table, &caps))
+        if (!plm_plan_fit_limits(&tight, &table, &limits))
             break;
-        ck_assert_int_eq(plm_plan_replan(&tight, &table, &caps, &p, NULL), PLM_OK);
+        ck_assert_int_eq(plm_plan_replan(&tight, &table, &limits, &p, NULL), PLM_OK);
         ck_assert(plm_plan_enough(&p, NULL) && plm_plan_one_finishes(&p));
-        if (caps.cached_windows > 0) { // nothing else is lowered before it is gone
-            ck_assert_uint_eq(caps.max_sequences, 8);
-            ck_assert_uint_eq(caps.max_context, 131072);
-            stages |= caps.cached_windows < 2 ? 1 : 0;
+        if (limits.cached_windows > 0) { // nothing else is lowered before it is gone
+            ck_assert_uint_eq(limits.max_sequences, 8);
+            ck_assert_uint_eq(limits.max_context, 131072);
+            stages |= limits.cached_windows < 2 ? 1 : 0;
             continue;
         }
-        if (caps.max_sequences > 1) // sequences keep a context of eight windows
-            ck_assert_uint_ge(caps.max_context, 8 * GEMMA_WINDOW);
-        stages |= caps.max_sequences < 8 ? 2 : 0;
-        stages |= caps.max_context < 8 * GEMMA_WINDOW ? 4 : 0;
+        if (limits.max_sequences > 1) // sequences keep a context of eight windows
+            ck_assert_uint_ge(limits.max_context, 8 * GEMMA_WINDOW);
+        stages |= limits.max_sequences < 8 ? 2 : 0;
+        stages |= limits.max_context < 8 * GEMMA_WINDOW ? 4 : 0;
         // It is the most.
-        struct plm_plan_caps more = caps;
+        struct plm_plan_limits more = limits;
         more.max_context += 16;
-        if (caps.max_context < 131072) {
+        if (limits.max_context < 131072) {
             ck_assert_int_eq(plm_plan_replan(&tight, &table, &more, &p, NULL), PLM_OK);
             ck_assert(!plm_plan_enough(&p, NULL) || !plm_plan_one_finishes(&p));
         }
@@ -121,27 +121,27 @@ START_TEST(windows_alone_are_planned_from_the_budget)
                                 .K = 512 * MIB,
                                 .process_use = 8 * GIB + 300 * MIB,
                                 .memory_fraction = 1,
-                                .caps = {.batch_max_tokens = 2048},
+                                .limits = {.batch_max_tokens = 2048},
                                 .block_bytes = MIB,
                                 .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
-    struct plm_plan_caps caps;
+    struct plm_plan_limits limits;
     in.window = 4096;
-    in.caps.max_context = 32768;
-    in.caps.max_sequences = 16;
-    in.caps.cached_windows = 4;
+    in.limits.max_context = 32768;
+    in.limits.max_sequences = 16;
+    in.limits.cached_windows = 4;
     struct plm_plan p = plan_of(&in);
-    const int64_t least = 16 * 258 + plm_div_ceil(in.caps.batch_max_tokens, 16);
+    const int64_t least = 16 * 258 + plm_div_ceil(in.limits.batch_max_tokens, 16);
     ck_assert_int_eq(plm_plan_least_blocks(&in), least);
     ck_assert_int_eq(plm_plan_request_blocks(&in),
-                     258 + plm_div_ceil(in.caps.batch_max_tokens, 16));
+                     258 + plm_div_ceil(in.limits.batch_max_tokens, 16));
     ck_assert_int_eq(p.blocks_cap, least + 4 * 258);
     ck_assert_int_eq(p.prefix_cache_blocks, 4 * 258);
     ck_assert_int_eq(p.blocks, p.blocks_cap); // whatever the context
-    in.caps.max_context = 131072;
+    in.limits.max_context = 131072;
     ck_assert_int_eq(plan_of(&in).blocks, p.blocks);
     // One that holds a whole context is none: sequences share the blocks that there are.
     struct plm_plan_input whole = in;
-    whole.caps.max_context = 4096;
+    whole.limits.max_context = 4096;
     ck_assert_uint_eq(plm_plan_main_window(&in), 4096);
     ck_assert_uint_eq(plm_plan_main_window(&whole), 0);
     ck_assert_int_eq(plm_plan_least_blocks(&whole), 16);
@@ -155,10 +155,10 @@ START_TEST(windows_alone_are_planned_from_the_budget)
     in.F -= 300 * in.block_bytes;
     p = plan_of(&in);
     ck_assert(!plm_plan_enough(&p, NULL));
-    ck_assert(plm_plan_fit_caps(&in, &table, &caps));
-    ck_assert_uint_lt(caps.max_sequences, 16);
-    ck_assert_uint_ge(caps.max_sequences, 14);
-    ck_assert_uint_eq(caps.max_context, 131072);
+    ck_assert(plm_plan_fit_limits(&in, &table, &limits));
+    ck_assert_uint_lt(limits.max_sequences, 16);
+    ck_assert_uint_ge(limits.max_sequences, 14);
+    ck_assert_uint_eq(limits.max_context, 131072);
 }
 END_TEST
 
@@ -167,7 +167,7 @@ END_TEST
 START_TEST(a_pin_with_windows_alone_is_suggested)
 {
     struct plm_plan_input in = card();
-    in.caps.max_sequences = 16;
+    in.limits.max_sequences = 16;
     in.window = 4096;
     const int64_t least = 16 * 258 + 128;
     struct plm_plan_knobs knobs;
@@ -220,8 +220,8 @@ static struct plm_plan dry_plan(int64_t weight_bytes)
     ck_assert(plm_plan_enough(&p, NULL) && plm_plan_one_finishes(&p));
     ck_assert_int_le(p.line + p.margin, p.room);
     // 416 MiB a sequence and a block that begins, and the step's blocks.
-    ck_assert_int_ge(plm_plan_window_bytes(&p.in, &p.in.caps),
-                     p.in.caps.max_sequences * (416 + 13 / 2) * MIB + 128 * 13 * MIB / 2);
+    ck_assert_int_ge(plm_plan_window_bytes(&p.in, &p.in.limits),
+                     p.in.limits.max_sequences * (416 + 13 / 2) * MIB + 128 * 13 * MIB / 2);
     return p;
 }
 
@@ -231,16 +231,16 @@ static struct plm_plan dry_plan(int64_t weight_bytes)
 START_TEST(gemma3_27b_on_a_card_of_24_gib)
 {
     struct plm_plan p = dry_plan(15 * GIB + 400 * MIB);
-    ck_assert_uint_eq(p.in.caps.cached_windows, 0);
-    ck_assert_uint_eq(p.in.caps.max_sequences, 8);
-    ck_assert_uint_ge(p.in.caps.max_context, 32768);
-    ck_assert_uint_lt(p.in.caps.max_context, 65536);
+    ck_assert_uint_eq(p.in.limits.cached_windows, 0);
+    ck_assert_uint_eq(p.in.limits.max_sequences, 8);
+    ck_assert_uint_ge(p.in.limits.max_context, 32768);
+    ck_assert_uint_lt(p.in.limits.max_context, 65536);
     p = dry_plan(19 * GIB);
-    ck_assert_uint_eq(p.in.caps.cached_windows, 0);
-    ck_assert_uint_lt(p.in.caps.max_sequences, 8);
-    ck_assert_uint_ge(p.in.caps.max_sequences, 6);
-    ck_assert_uint_ge(p.in.caps.max_context, 8 * GEMMA_WINDOW);
-    ck_assert_uint_lt(p.in.caps.max_context, 2 * 8 * GEMMA_WINDOW);
+    ck_assert_uint_eq(p.in.limits.cached_windows, 0);
+    ck_assert_uint_lt(p.in.limits.max_sequences, 8);
+    ck_assert_uint_ge(p.in.limits.max_sequences, 6);
+    ck_assert_uint_ge(p.in.limits.max_context, 8 * GEMMA_WINDOW);
+    ck_assert_uint_lt(p.in.limits.max_context, 2 * 8 * GEMMA_WINDOW);
 }
 END_TEST
 

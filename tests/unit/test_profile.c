@@ -137,17 +137,17 @@ START_TEST(the_context_is_lowered_until_one_request_finishes)
     OK(&w, o, &p);
     ck_assert(p.context_lowered);
     ck_assert_uint_eq(p.asked_context, 32768);
-    ck_assert_uint_lt(w.caps.max_context, 32768);
-    ck_assert_uint_ge(w.caps.max_context, 16 * 1024);
+    ck_assert_uint_lt(w.limits.max_context, 32768);
+    ck_assert_uint_ge(w.limits.max_context, 16 * 1024);
     // It is the longest: one block more would not do.
-    struct plm_plan_caps caps = w.caps;
+    struct plm_plan_limits limits = w.limits;
     struct plm_plan longer;
-    caps.max_context += 16;
-    ck_assert_int_eq(plm_plan_replan(&p.plan.in, &world_table, &caps, &longer, NULL), PLM_OK);
+    limits.max_context += 16;
+    ck_assert_int_eq(plm_plan_replan(&p.plan.in, &world_table, &limits, &longer, NULL), PLM_OK);
     ck_assert(!plm_plan_one_finishes(&longer));
     // A workspace that does not fit at the context asked for is taken for a shorter one.
     w = world_plain();
-    o.in.caps.max_context = 1 << 20; // 32 GiB of block tables
+    o.in.limits.max_context = 1 << 20; // 32 GiB of block tables
     OK(&w, o, &p);
     ck_assert(p.context_lowered);
 }
@@ -172,23 +172,23 @@ START_TEST(windows_are_lowered_and_said)
     struct plm_profile_opts o = world_options();
     struct plm_profile p;
     o.log = &log;
-    o.in.caps.cached_windows = 2;
+    o.in.limits.cached_windows = 2;
     o.in.n_windows = 1;
     o.in.windows[0] = (struct plm_plan_window){.window = 1024, .block_bytes = MIB};
     struct world w = world_plain();
-    o.in.caps.max_sequences = 8; // 8 x 66 MiB, 2 x 66 and 128
+    o.in.limits.max_sequences = 8; // 8 x 66 MiB, 2 x 66 and 128
     OK(&w, o, &p);
-    ck_assert_uint_eq(p.plan.in.caps.cached_windows, 2);
+    ck_assert_uint_eq(p.plan.in.limits.cached_windows, 2);
     ck_assert_str_eq(said, "");
     o.in.windows[0].block_bytes = 16 * MIB; // 10.3 GiB for the sequences, of 10.6
     w = world_plain();
     said[0] = '\0';
     OK(&w, o, &p);
-    ck_assert_uint_eq(p.plan.in.caps.cached_windows, 0);
-    ck_assert_uint_lt(p.plan.in.caps.max_sequences, 8);
+    ck_assert_uint_eq(p.plan.in.limits.cached_windows, 0);
+    ck_assert_uint_lt(p.plan.in.limits.max_sequences, 8);
     ck_assert_ptr_nonnull(strstr(said, "windows kept for prefixes are lowered from 2 to 0\n"));
     ck_assert_ptr_nonnull(strstr(said, "sequences at once are lowered from 8 to "));
-    ck_assert_uint_ge(p.plan.in.caps.max_context, 8192);
+    ck_assert_uint_ge(p.plan.in.limits.max_context, 8192);
     ck_assert_int_eq(p.plan.resident, world_held(&w) - p.plan.kv_bytes);
 }
 END_TEST
@@ -204,7 +204,7 @@ START_TEST(a_failure_names_knobs_that_work)
     ck_assert_int_gt(err.needed_bytes, err.limit_bytes);
     const char *at = strstr(err.msg, "max_sequences ");
     ck_assert_msg(at != NULL, "%s", err.msg);
-    o.in.caps.max_sequences = (uint32_t)atoi(at + strlen("max_sequences "));
+    o.in.limits.max_sequences = (uint32_t)atoi(at + strlen("max_sequences "));
     int64_t total = w.total;
     w = world_plain();
     w.total = total;
@@ -212,7 +212,7 @@ START_TEST(a_failure_names_knobs_that_work)
     o = world_options();
     at = strstr(err.msg, "batch_max_tokens ");
     if (at != NULL) {
-        o.in.caps.batch_max_tokens = (uint32_t)atoi(at + strlen("batch_max_tokens "));
+        o.in.limits.batch_max_tokens = (uint32_t)atoi(at + strlen("batch_max_tokens "));
         w = world_plain();
         w.total = total;
         OK(&w, o, &p);
@@ -341,7 +341,7 @@ START_TEST(a_pinned_size_is_never_shrunk)
     struct plm_profile p;
     struct plm_error err;
     struct plm_profile_opts o = world_options();
-    o.in.caps.max_context = 4096;
+    o.in.limits.max_context = 4096;
     o.in.pinned_tokens = 16 * 1000;
     OK(&w, o, &p);
     ck_assert_int_eq(p.plan.blocks, 1000);
@@ -400,7 +400,7 @@ START_TEST(the_cpu_runs_few_layers_and_less_at_full_context)
         const struct plm_stress_step *s = &p.passes[i].step;
         ck_assert(s->flags & PLM_STRESS_FEW_LAYERS);
         if (s->kind == PLM_STRESS_FULL_CHUNK) {
-            ck_assert_uint_eq(s->shape.ctx, w.caps.max_context);
+            ck_assert_uint_eq(s->shape.ctx, w.limits.max_context);
             ck_assert_uint_eq(s->shape.rows, PLM_PROFILE_WORK / 32768 + 63);
         }
     }
@@ -516,14 +516,14 @@ START_TEST(random_devices_end_well_or_with_a_reason)
         w.process_use = r[8] % 2;
         w.fail_validations = r[9] % 6 ? 0 : r[9] % 5;
         w.noise = (int64_t)(r[10] % 5 ? 0 : r[10] % 40) * MIB;
-        o.in.caps.max_sequences = 1 + r[11] % 100;
-        o.in.caps.max_context = 16 + r[0] % 40000;
-        o.in.caps.batch_max_tokens = 16 + r[1] % 3000;
+        o.in.limits.max_sequences = 1 + r[11] % 100;
+        o.in.limits.max_context = 16 + r[0] % 40000;
+        o.in.limits.batch_max_tokens = 16 + r[1] % 3000;
         if (r[4] % 4 == 0) {
             o.in.n_windows = 1;
             o.in.windows[0] = (struct plm_plan_window){.window = 1 + r[5] % 4000,
                                                        .block_bytes = (1 + r[6] % 8) * MIB};
-            o.in.caps.cached_windows = r[7] % 20;
+            o.in.limits.cached_windows = r[7] % 20;
         }
         o.in.operator_limit = r[2] % 3 ? 0 : (int64_t)(r[3] % 8000 + 500) * MIB;
         if (w.weights + w.foreign + w.context > w.total)
@@ -599,7 +599,7 @@ START_TEST(encoders_and_graphs_run_in_their_places)
     ck_assert_int_eq(p.plan.blocks, base.plan.blocks - 200);
     // A pinned size has no cold pass, but its graphs.
     struct plm_profile_opts o = world_options();
-    o.in.caps.max_context = 4096;
+    o.in.limits.max_context = 4096;
     o.in.pinned_tokens = 16000;
     w = world_plain();
     w.encoders = w.graphs = true;

@@ -83,7 +83,7 @@ static void make(struct rank *ranks, int n)
 }
 
 // Runs them and checks that they end alike: the same number of votes, and one size and one set of
-// caps, or none. Returns whether they are ready.
+// limits, or none. Returns whether they are ready.
 static bool meet(struct rank *ranks, int n)
 {
     struct group group = {.n = n};
@@ -105,7 +105,8 @@ static bool meet(struct rank *ranks, int n)
         if (ranks[0].status != PLM_OK)
             continue;
         ck_assert_int_eq(ranks[i].p.plan.blocks, ranks[0].p.plan.blocks);
-        ck_assert_int_eq(memcmp(&ranks[i].w.caps, &ranks[0].w.caps, sizeof(ranks[0].w.caps)), 0);
+        ck_assert_int_eq(memcmp(&ranks[i].w.limits, &ranks[0].w.limits, sizeof(ranks[0].w.limits)),
+                         0);
         ck_assert_uint_eq(ranks[i].p.attempts, ranks[0].p.attempts);
     }
     pthread_mutex_destroy(&group.lock);
@@ -200,7 +201,7 @@ START_TEST(a_pinned_size_is_kept_on_all_or_fails_on_all)
         for (int small = 0; small < 2; small++) {
             make(ranks, n);
             for (int i = 0; i < n; i++) {
-                ranks[i].opts.in.caps.max_context = 4096;
+                ranks[i].opts.in.limits.max_context = 4096;
                 ranks[i].opts.in.pinned_tokens = 16 * 1000;
             }
             if (small)
@@ -281,8 +282,8 @@ START_TEST(random_groups_end_alike)
             w->fail_validations = r[5] % 6 ? 0 : r[5] % 5;
             w->noise = (int64_t)(r[6] % 5 ? 0 : r[6] % 40) * MIB;
             w->late_foreign = (int64_t)(r[7] % 4 ? 0 : r[7] % 500) * MIB;
-            ranks[k].opts.in.caps.max_context = context;
-            ranks[k].opts.in.caps.max_sequences = sequences;
+            ranks[k].opts.in.limits.max_context = context;
+            ranks[k].opts.in.limits.max_sequences = sequences;
         }
         bool ok = meet(ranks, n);
         ready += ok;

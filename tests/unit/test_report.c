@@ -33,7 +33,7 @@ static struct plm_plan make_plan(void)
                                       .cgroups = {{22 * GIB, 9 * GIB, MIB}},
                                       .unified = true,
                                       .memory_fraction = 0.9,
-                                      .caps = {2048, 64, 32768, 0, 0, 0},
+                                      .limits = {2048, 64, 32768, 0, 0, 0},
                                       .block_bytes = MIB,
                                       .prefix_cache_blocks = PLM_PLAN_UNKNOWN};
     ck_assert_int_eq(plm_plan_compute(&in, &plan, NULL), PLM_OK);
@@ -293,8 +293,8 @@ START_TEST(windows_are_shown)
     char want[160];
     plan.in.n_windows = 1;
     plan.in.windows[0] = (struct plm_plan_window){.window = 512, .block_bytes = 4096};
-    plan.in.caps.cached_windows = 3;
-    plm_plan_window_pool(&plan.in, &plan.in.caps, 0, &pool);
+    plan.in.limits.cached_windows = 3;
+    plm_plan_window_pool(&plan.in, &plan.in.limits, 0, &pool);
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
     plm_report_plan_json(&buf, &head, &plan, NULL);
     struct json_object *o = json_tokener_parse(buf.data);
@@ -311,11 +311,11 @@ START_TEST(windows_are_shown)
     plm_report_plan_table(&buf, &head, &plan, NULL);
     ck_assert_ptr_nonnull(strstr(buf.data, "    windows of 512 tokens"));
     snprintf(want, sizeof(want), "%lld blocks: %u requests and a step, %d cached",
-             (long long)pool.blocks, plan.in.caps.max_sequences, 3 * 34);
+             (long long)pool.blocks, plan.in.limits.max_sequences, 3 * 34);
     ck_assert_msg(strstr(buf.data, want) != NULL, "%s", buf.data);
     plm_buf_finish(&buf);
     // Where a window holds a whole context, its pool is told as what it is.
-    plan.in.caps.max_context = 512;
+    plan.in.limits.max_context = 512;
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
     plm_report_plan_table(&buf, &head, &plan, NULL);
     ck_assert_ptr_nonnull(strstr(buf.data, "    contexts of 512 tokens"));

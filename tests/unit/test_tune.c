@@ -220,14 +220,14 @@ START_TEST(the_watch_sees_a_head_over_all_rows)
     ck_assert(is_clean(&rig, engine));
     const struct plm_tuner tuner = {core->rank.device, launch_it};
     const uint32_t rows = rig.opts.batch_max_tokens;
-    const struct plm_plan_caps caps = {
+    const struct plm_plan_limits limits = {
         .batch_max_tokens = rows, .max_sequences = rows, .max_context = 1024};
     const struct plm_stress_step step = {
         .shape = {.rows = rows, .seqs = 1, .logits_rows = rows, .ctx = 1024}};
     plm_device_seal(core->rank.device, false);
     plm_core_phase(core, PLM_PHASE_TUNE);
     plm_core_stress_ops(core, &ops);
-    ck_assert_int_eq(ops.set_caps(core, &caps), PLM_OK);
+    ck_assert_int_eq(ops.set_limits(core, &limits), PLM_OK);
     ck_assert_int_eq(plm_core_dummy_step(core, &step, PLM_FORWARD_TUNING, &tuner, &out, NULL),
                      PLM_OK);
     ck_assert(!is_clean(&rig, engine));
@@ -387,7 +387,7 @@ START_TEST(choices_outlive_a_reopened_device)
         plm_device_seal(core->rank.device, false);
         ck_assert_int_eq(ops.kv_resize(core, 0, &blocks, &failed), PLM_OK);
         ck_assert_int_eq(plm_core_reopen(core, NULL), PLM_OK);
-        ck_assert_int_eq(ops.set_caps(core, &core->profile.plan.in.caps), PLM_OK);
+        ck_assert_int_eq(ops.set_limits(core, &core->profile.plan.in.limits), PLM_OK);
         ck_assert_int_eq(ops.kv_resize(core, 16, &blocks, &failed), PLM_OK);
     }
     ck_assert_int_gt(took[0], 0);

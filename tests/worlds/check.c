@@ -500,7 +500,7 @@ static uint64_t steps_to_an_end(const struct run *run)
         const struct played *p = &run->requests[i];
         if (p->handle == NULL)
             continue;
-        const uint64_t max = p->max > 0 ? p->max : run->plan.in.caps.max_context;
+        const uint64_t max = p->max > 0 ? p->max : run->plan.in.limits.max_context;
         const uint64_t steps = (p->n_prompt + max) * p->n;
         most = steps > most ? steps : most;
     }

@@ -108,9 +108,9 @@ static const struct figure plan[] = {
     P(in.K),
     P(in.process_use),
     P(in.unheld),
-    {"max_context", U32, offsetof(struct plm_plan, in.caps.max_context)},
-    {"max_sequences", U32, offsetof(struct plm_plan, in.caps.max_sequences)},
-    {"batch_max_tokens", U32, offsetof(struct plm_plan, in.caps.batch_max_tokens)},
+    {"max_context", U32, offsetof(struct plm_plan, in.limits.max_context)},
+    {"max_sequences", U32, offsetof(struct plm_plan, in.limits.max_sequences)},
+    {"batch_max_tokens", U32, offsetof(struct plm_plan, in.limits.batch_max_tokens)},
 };
 
 #define R(type, name)                                                                              \
