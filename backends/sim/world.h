@@ -20,10 +20,13 @@
 #define PLM_WORLD_ACTIONS_MAX  4096
 #define PLM_WORLD_EVENTS_MAX   4096
 
-// The shape of a header-only llama model; file: a model file instead ("" for none).
+// The shape of a header-only model; file: a model file instead ("" for none). It is a llama whose
+// layers all have the window, or with full_every a gemma3, of whose layers every so many has none.
 struct plm_world_model {
     char file[256];
     uint32_t n_layer, n_embd, n_head, n_head_kv, n_ff, n_vocab, n_ctx;
+    uint32_t window;     // tokens; 0: none
+    uint32_t full_every; // 0: all layers are alike
     enum plm_type type;
 };
 

@@ -40,9 +40,12 @@ const struct plm_world_field plm_world_device_fields[] = {
 };
 
 const struct plm_world_field plm_world_model_fields[] = {
-    MODEL("layers", U32, n_layer),     MODEL("embd", U32, n_embd), MODEL("heads", U32, n_head),
-    MODEL("kv_heads", U32, n_head_kv), MODEL("ff", U32, n_ff),     MODEL("vocab", U32, n_vocab),
-    MODEL("ctx", U32, n_ctx),          MODEL("type", TYPE, type),  {NULL, PLM_WORLD_U32, 0},
+    MODEL("layers", U32, n_layer), MODEL("embd", U32, n_embd),
+    MODEL("heads", U32, n_head),   MODEL("kv_heads", U32, n_head_kv),
+    MODEL("ff", U32, n_ff),        MODEL("vocab", U32, n_vocab),
+    MODEL("ctx", U32, n_ctx),      MODEL("type", TYPE, type),
+    MODEL("window", U32, window),  MODEL("full_every", U32, full_every),
+    {NULL, PLM_WORLD_U32, 0},
 };
 
 const struct plm_world_field plm_world_request_fields[] = {

@@ -136,6 +136,13 @@ static void write_model(const struct plim_engine *engine, struct plm_buf *buf)
                    f->n_ctx_train);
     for (; *type != '\0'; type++)
         plm_buf_append_char(buf, *type >= 'A' && *type <= 'Z' ? (char)(*type + 32) : *type);
+    // The last group has a window if any has one. The main group's layers have none, or all have
+    // it.
+    const struct plm_kv_group *last = &f->groups[f->n_groups - 1];
+    if (last->window > 0)
+        plm_buf_printf(buf, " window %" PRIu32, last->window);
+    if (f->n_groups > 1)
+        plm_buf_printf(buf, " full_every %" PRIu32, f->n_layer / f->groups[0].n_layers);
     plm_buf_append_char(buf, '\n');
 }
 

@@ -60,7 +60,8 @@ static const char whole[] =
     "at step 60 overrun 64\n"
     "at step 70 take 100MiB\n"
     "at step 71 take -1MiB\n"
-    "model layers 3 embd 96 heads 6 kv_heads 3 ff 256 vocab 400 ctx 1024 type q8_0\n"
+    "model layers 3 embd 96 heads 6 kv_heads 3 ff 256 vocab 400 ctx 1024 type q8_0 "
+    "window 24 full_every 3\n"
     "engine max_sequences 4\n"
     "engine chat_template \"a # b\"\n"
     "request step 3 prompt 40 max 20 n 2 seed 5 salt a\n"
@@ -120,6 +121,7 @@ START_TEST(every_word_is_understood)
     ck_assert(d->events[8].what == PLM_SIM_LOST && d->events[8].at == 31);
     ck_assert_int_eq(d->events[9].value, 10000000000);
     ck_assert(w->model.n_head_kv == 3 && w->model.type == PLM_TYPE_Q8_0);
+    ck_assert(w->model.window == 24 && w->model.full_every == 3);
     ck_assert_str_eq(w->options[1].value, "a # b");
     ck_assert_uint_eq(w->n_requests, 5);
     ck_assert(w->requests[1].prefix_of == 1 && w->requests[1].prefix == 32);

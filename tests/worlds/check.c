@@ -187,6 +187,28 @@ void check_before_submit(struct run *run)
     c->changed_step = run->step;
 }
 
+// Blocks that the request needs to its end, counted here by their definition.
+static int64_t blocks_needed(const struct run *run, const plim_request_opts *o)
+{
+    const uint32_t window = run->engine->core->kv.windows[0];
+    const uint32_t context = run->engine->admission.limits.max_context;
+    // The full blocks of the prompt once, the rest n times.
+    const int64_t shared = (int64_t)o->n_tokens / PLM_KV_BLOCK_TOKENS;
+    const int64_t each =
+        (int64_t)plm_div_ceil(o->n_tokens + o->max_tokens, PLM_KV_BLOCK_TOKENS) - shared;
+    if (window == 0 || window >= context) // nothing ever leaves it
+        return shared + (int64_t)o->n * each;
+    // Of a window all that the best-placed row touches, a block ahead, and one of the chunk.
+    const uint32_t whole = (uint32_t)plm_div_ceil(context, PLM_KV_BLOCK_TOKENS);
+    uint32_t most = 0;
+    for (uint32_t last = window - 1; last < window - 1 + PLM_KV_BLOCK_TOKENS; last++) {
+        const uint32_t first = last - (window - 1);
+        const uint32_t n = last / PLM_KV_BLOCK_TOKENS - first / PLM_KV_BLOCK_TOKENS + 1;
+        most = n > most ? n : most;
+    }
+    return (most + 1 < whole ? most + 1 : whole) + 1;
+}
+
 static void check_numbers(struct run *run, const plim_request_opts *o, const plim_error *err)
 {
     const struct plm_admit_limits *limits = &run->engine->admission.limits;
@@ -201,11 +223,7 @@ static void check_numbers(struct run *run, const plim_request_opts *o, const pli
         fault(run, FAULT_REFUSAL, "%zu and %u tokens are within the context of %u", o->n_tokens,
               o->max_tokens, limits->max_context);
     if (err->status == PLIM_ERR_NOMEM_NEVER && strcmp(err->term, "kv") == 0 && o->max_tokens > 0) {
-        // Counted here by its definition: the full blocks of the prompt once, the rest n times.
-        const int64_t shared = (int64_t)o->n_tokens / PLM_KV_BLOCK_TOKENS;
-        const int64_t each =
-            (int64_t)plm_div_ceil(o->n_tokens + o->max_tokens, PLM_KV_BLOCK_TOKENS) - shared;
-        const int64_t needed = (shared + (int64_t)o->n * each) * limits->block_bytes;
+        const int64_t needed = blocks_needed(run, o) * limits->block_bytes;
         if (err->needed_bytes != needed)
             fault(run, FAULT_REFUSAL, "the request needs %" PRId64 " bytes of KV, not %" PRId64,
                   needed, err->needed_bytes);

@@ -62,20 +62,35 @@ static void vocabulary(struct gguf_writer *w, uint32_t n)
 
 static void keys(struct gguf_writer *w, const struct plm_world_model *m)
 {
-    gguf_writer_str(w, "general.architecture", "llama");
-    gguf_writer_u32(w, "llama.context_length", m->n_ctx);
-    gguf_writer_u32(w, "llama.embedding_length", m->n_embd);
-    gguf_writer_u32(w, "llama.block_count", m->n_layer);
-    gguf_writer_u32(w, "llama.feed_forward_length", m->n_ff);
-    gguf_writer_u32(w, "llama.attention.head_count", m->n_head);
-    gguf_writer_u32(w, "llama.attention.head_count_kv", m->n_head_kv);
-    gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    const char *arch = m->full_every > 0 ? "gemma3" : "llama";
+    const struct {
+        const char *suffix;
+        uint32_t value;
+    } numbers[] = {
+        {"context_length", m->n_ctx},
+        {"embedding_length", m->n_embd},
+        {"block_count", m->n_layer},
+        {"feed_forward_length", m->n_ff},
+        {"attention.head_count", m->n_head},
+        {"attention.head_count_kv", m->n_head_kv},
+        {"attention.sliding_window", m->window},
+        {"attention.sliding_window_pattern", m->full_every},
+    };
+    char key[64];
+    gguf_writer_str(w, "general.architecture", arch);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        snprintf(key, sizeof(key), "%s.%s", arch, numbers[i].suffix);
+        if (numbers[i].value > 0)
+            gguf_writer_u32(w, key, numbers[i].value);
+    }
+    snprintf(key, sizeof(key), "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_writer_f32(w, key, 1e-5f);
     vocabulary(w, m->n_vocab);
 }
 
 static void layer(struct gguf_writer *w, const struct plm_world_model *m, uint32_t il)
 {
-    const uint64_t kv = (uint64_t)m->n_embd / m->n_head * m->n_head_kv;
+    const uint64_t head = m->n_embd / m->n_head, kv = head * m->n_head_kv;
     const struct {
         const char *name;
         uint64_t n_in, n_out;
@@ -89,8 +104,13 @@ static void layer(struct gguf_writer *w, const struct plm_world_model *m, uint32
         {"ffn_gate", m->n_embd, m->n_ff},
         {"ffn_up", m->n_embd, m->n_ff},
         {"ffn_down", m->n_ff, m->n_embd},
+        {"attn_q_norm", head, 0}, // from here on gemma3's alone
+        {"attn_k_norm", head, 0},
+        {"post_attention_norm", m->n_embd, 0},
+        {"post_ffw_norm", m->n_embd, 0},
     };
-    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
+    const size_t n = sizeof(tensors) / sizeof(tensors[0]) - (m->full_every > 0 ? 0 : 4);
+    for (size_t i = 0; i < n; i++) {
         char name[64];
         snprintf(name, sizeof(name), "blk.%u.%s.weight", il, tensors[i].name);
         info(w, name, tensors[i].n_out > 0 ? m->type : PLM_TYPE_F32, tensors[i].n_in,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model files for worlds: the header of a llama model of a given shape, in memory, its weights a
-// hole. One file for each shape and process, since thousands of worlds share a few shapes.
+// Model files for worlds: the header of a llama or gemma3 of a given shape, in memory, its
+// weights a hole. One file for each shape and process, since thousands of worlds share a few
+// shapes.
 #ifndef PLM_TESTS_WORLDS_MODEL_H
 #define PLM_TESTS_WORLDS_MODEL_H
 

@@ -64,14 +64,24 @@ static void draw_model(struct dice *d, struct plm_world_model *m)
                                   .n_vocab = 16,
                                   .n_ctx = 512,
                                   .type = PLM_TYPE_F16};
+    // Windows of a token, of whole blocks, of a token more, and of as much as a context or more.
+    if (!chance(d, 30))
+        return;
+    m->window = (uint32_t)PICK(d, 1, 16, 17, 40, 100, 250);
+    if (chance(d, 60)) {
+        m->n_layer = 2;
+        m->full_every = 2;
+    }
 }
 
-// What a start needs at least, roughly: margin, weights, a workspace.
+// What a start needs at least, roughly: margin, weights, a workspace, windows of eight sequences
+// (of one layer: where both have one, the pool is the main one and may be less).
 static uint64_t least_bytes(const struct plm_world_model *m)
 {
     const uint64_t kv = (uint64_t)m->n_embd / m->n_head * m->n_head_kv;
     const uint64_t layer = 2 * m->n_embd * (2 * m->n_embd + 2 * kv + 3 * (uint64_t)m->n_ff);
-    return 40 * MIB + m->n_layer * layer;
+    const uint64_t windows = m->window > 0 ? 8 * (m->window + UINT64_C(48)) * 4 * kv : 0;
+    return 40 * MIB + m->n_layer * layer + windows;
 }
 
 // Most devices have room for a cache of some slabs, and many for less than all sequences could use.
