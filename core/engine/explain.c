@@ -11,7 +11,7 @@
 #include "core/engine/error.h"
 #include "core/engine/opts.h"
 #include "core/engine/text_out.h"
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 #include "core/plan/dry.h"
 
 // Of the sequence, where the caller names none: short enough for every model, long enough that the

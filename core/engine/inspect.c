@@ -9,7 +9,7 @@
 #include "core/engine/env.h"
 #include "core/engine/error.h"
 #include "core/engine/text_out.h"
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 
 #define VALUE_BYTES_MAX 4096 // of one value in the output; longer ones are cut with a mark
 

@@ -10,7 +10,7 @@
 #include "core/base/checked.h"
 #include "core/engine/engine.h"
 #include "core/engine/request.h"
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 
 // The step's time follows within about twenty steps.
 #define STEP_SHARE 20

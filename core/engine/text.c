@@ -11,7 +11,7 @@
 #include "core/engine/error.h"
 #include "core/engine/structs.h"
 #include "core/engine/text_out.h"
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 
 #define DEVICES_MAX 16 // of one backend that are listed: more than any one machine has
 

@@ -4,8 +4,8 @@
 #ifndef PLM_MODEL_ARCH_H
 #define PLM_MODEL_ARCH_H
 
+#include "core/gguf/types.h"
 #include "core/model/layer.h"
-#include "core/model/types.h"
 
 // What stands around the layers, and what layers start from.
 struct plm_hparams {

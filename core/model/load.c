@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/gguf/types.h"
 #include "core/model/chunks.h"
-#include "core/model/types.h"
 
 // Elements of a vector at most: twice what any model has, the bias of a head included.
 #define VECTOR_MAX (1u << 20)

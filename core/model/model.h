@@ -10,9 +10,9 @@
 #include "core/base/alloc.h"
 #include "core/base/status.h"
 #include "core/device.h"
+#include "core/gguf/gguf.h"
 #include "core/kv/group.h"
 #include "core/mem/arena.h"
-#include "core/model/gguf.h"
 #include "core/plan/cost.h"
 
 struct plm_model;

@@ -12,7 +12,7 @@
 #include "core/base/buf.h"
 #include "core/base/status.h"
 #include "core/base/work.h"
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 #include "core/model/tok_split.h"
 #include "core/model/tokenizer.h"
 

@@ -12,7 +12,7 @@
 #include "core/base/buf.h"
 #include "core/base/span.h"
 #include "core/base/status.h"
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 #include "core/model/tokens.h"
 
 struct plm_tokenizer;

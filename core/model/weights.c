@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/gguf/types.h"
 #include "core/model/arch.h"
-#include "core/model/types.h"
 
 // Declarations that are being bound: those around the layers, or of one block of a layer.
 struct list {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 #include "tests/fuzz/corpus.h"
 
 // Bytes before the first tensor's data; 0: not a model.

@@ -17,7 +17,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
 #include "core/base/status.h"
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 #include "core/model/tokenizer.h"
 #include "tests/golden/cases.h"
 

@@ -34,7 +34,8 @@ RULES = [
     ("core/plan/", PLAN_KV),
     ("core/kv/", MEM + ["core/kv/"]),
     ("core/template/", BASE + ["core/template/"]),
-    ("core/model/", PLAN_KV + ["kernels/spans.def", "core/template/", "core/model/"]),
+    ("core/gguf/", BASE + ["kernels/abi.h", "kernels/types.def", "core/gguf/"]),
+    ("core/model/", PLAN_KV + ["kernels/spans.def", "core/gguf/", "core/template/", "core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/", "kernels/sampling.h"]),
     ("core/", ["core/", "kernels/"]),
     # What backends share, the backends, and the list of them.

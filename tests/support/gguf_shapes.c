@@ -9,8 +9,8 @@
 #include "core/base/alloc.h"
 #include "core/base/checked.h"
 #include "core/base/utf8.h"
-#include "core/model/gguf.h"
-#include "core/model/types.h"
+#include "core/gguf/gguf.h"
+#include "core/gguf/types.h"
 #include "tests/support/gguf_weights.h"
 #include "tests/support/gguf_writer.h"
 

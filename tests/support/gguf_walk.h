@@ -2,7 +2,7 @@
 #ifndef PLM_TESTS_GGUF_WALK_H
 #define PLM_TESTS_GGUF_WALK_H
 
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 
 // Calls every getter on every key and reads both ends of every tensor, so that a sanitizer sees all
 // bytes that an opened file hands out. Returns false where the object contradicts itself.

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 
 static struct plm_slice slice(const char *s)
 {

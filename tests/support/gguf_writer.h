@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 
 struct gguf_bytes {
     unsigned char *ptr;

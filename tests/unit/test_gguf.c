@@ -8,9 +8,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "core/model/gguf.h"
-#include "core/model/name_index.h"
-#include "core/model/types.h"
+#include "core/gguf/gguf.h"
+#include "core/gguf/name_index.h"
+#include "core/gguf/types.h"
 #include "tests/support/gguf_cases.h"
 #include "tests/support/gguf_walk.h"
 #include "tests/support/suite.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/checked.h"
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 #include "tests/support/gguf_writer.h"
 
 #define SHAPES_MAX 64 // files kept open; worlds draw from fewer shapes

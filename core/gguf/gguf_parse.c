@@ -9,8 +9,8 @@
 #include "core/base/checked.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
-#include "core/model/gguf_impl.h"
-#include "core/model/types.h"
+#include "core/gguf/gguf_impl.h"
+#include "core/gguf/types.h"
 
 #define BUFFER_BYTES      65536ull // one read of the file; headers are read front to back
 #define DEFAULT_ALIGNMENT 32ull    // of the specification

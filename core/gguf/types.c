@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/types.h"
+#include "core/gguf/types.h"
 
 #include <stddef.h>
 

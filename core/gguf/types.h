@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traits of the tensor types: how many elements one block holds and how many bytes it takes.
-#ifndef PLM_MODEL_TYPES_H
-#define PLM_MODEL_TYPES_H
+#ifndef PLM_GGUF_TYPES_H
+#define PLM_GGUF_TYPES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hash look-up of names that lie in an array of structs: the first member of each struct is its
 // `struct plm_slice` name. The index holds positions only, so the array may move as it grows.
-#ifndef PLM_MODEL_NAME_INDEX_H
-#define PLM_MODEL_NAME_INDEX_H
+#ifndef PLM_GGUF_NAME_INDEX_H
+#define PLM_GGUF_NAME_INDEX_H
 
 #include <stddef.h>
 #include <stdint.h>

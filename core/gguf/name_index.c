@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/name_index.h"
+#include "core/gguf/name_index.h"
 
 #include <xxhash.h>
 

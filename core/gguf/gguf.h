@@ -2,8 +2,8 @@
 // Reader of GGUF v2 and v3 files, single or split. It trusts nothing: every length is checked
 // against the bytes that are left before anything is allocated, and every error names the key or
 // tensor and the offset. Format: the GGUF specification of the ggml project.
-#ifndef PLM_MODEL_GGUF_H
-#define PLM_MODEL_GGUF_H
+#ifndef PLM_GGUF_H
+#define PLM_GGUF_H
 
 #include <stdbool.h>
 #include <stddef.h>

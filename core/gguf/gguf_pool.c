@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for the names and values of one header: taken in chunks, freed as a whole.
-#include "core/model/gguf_impl.h"
+#include "core/gguf/gguf_impl.h"
 
 #define FIRST_CHUNK_BYTES 1024ull // doubles up to the next
 #define CHUNK_BYTES       65536ull

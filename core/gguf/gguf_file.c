@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/model/gguf_impl.h"
+#include "core/gguf/gguf_impl.h"
 
 #define READ_STEP (1ull << 30) // bytes; Linux moves at most 2 GiB in one call
 

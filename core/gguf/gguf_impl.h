@@ -2,11 +2,11 @@
 // What the parts of the GGUF reader share, from the ground up: gguf_pool.c keeps names and values,
 // gguf_file.c gets bytes, gguf_keys.c gives values out, gguf_parse.c turns one file's header into
 // keys and tensors, gguf.c joins splits. Each calls those before it alone.
-#ifndef PLM_MODEL_GGUF_IMPL_H
-#define PLM_MODEL_GGUF_IMPL_H
+#ifndef PLM_GGUF_IMPL_H
+#define PLM_GGUF_IMPL_H
 
-#include "core/model/gguf.h"
-#include "core/model/name_index.h"
+#include "core/gguf/gguf.h"
+#include "core/gguf/name_index.h"
 
 _Static_assert(sizeof(size_t) == 8, "sizes of files and tensors are kept in size_t");
 

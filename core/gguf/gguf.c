@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens single and split GGUF files and reads tensor data.
-#include "core/model/gguf.h"
+#include "core/gguf/gguf.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "core/base/checked.h"
-#include "core/model/gguf_impl.h"
+#include "core/gguf/gguf_impl.h"
 
 #define PATH_TAIL_BYTES 160u // of a path in a message: the end tells splits apart
 

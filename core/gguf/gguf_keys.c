@@ -7,7 +7,7 @@
 
 #include "core/base/text.h"
 #include "core/base/utf8.h"
-#include "core/model/gguf_impl.h"
+#include "core/gguf/gguf_impl.h"
 
 #define TEXT_STR_BYTES 120 // of a string value in its readable form
 #define TEXT_ELEMENTS  8   // arrays up to this many elements are written out
