@@ -19,13 +19,13 @@
 #include "core/kv/set.h"
 #include "core/model/chat.h"
 #include "core/model/model.h"
-#include "core/model/tokenizer.h"
 #include "core/plan/certificate.h"
 #include "core/plan/profile.h"
 #include "core/plan/report.h"
 #include "core/plimsoll.h"
 #include "core/sched/sample.h"
 #include "core/template/template.h"
+#include "core/tokenizer/tokenizer.h"
 
 struct plm_tune;
 

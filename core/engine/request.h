@@ -9,11 +9,11 @@
 
 #include "core/base/buf.h"
 #include "core/engine/event.h"
-#include "core/model/tokenizer.h"
 #include "core/plan/admit.h"
 #include "core/plimsoll.h"
 #include "core/sched/sample.h"
 #include "core/sched/sched.h"
+#include "core/tokenizer/tokenizer.h"
 
 struct plm_choice {
     struct plm_seq seq; // first: the scheduler hands out pointers to it

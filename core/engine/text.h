@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/model/tokenizer.h"
 #include "core/plimsoll.h"
 #include "core/template/template.h"
+#include "core/tokenizer/tokenizer.h"
 
 struct plm_core;
 struct plm_error;

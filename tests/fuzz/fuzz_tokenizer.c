@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok_split.h"
-#include "core/model/tokenizer.h"
+#include "core/tokenizer/tok_split.h"
+#include "core/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/gguf_writer.h"
 

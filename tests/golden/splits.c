@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/status.h"
-#include "core/model/tok_split.h"
+#include "core/tokenizer/tok_split.h"
 
 #define RULES_MAX   64
 #define SHOWN_LINES 20 // of those that fail

@@ -18,7 +18,7 @@
 #include "core/base/buf.h"
 #include "core/base/status.h"
 #include "core/gguf/gguf.h"
-#include "core/model/tokenizer.h"
+#include "core/tokenizer/tokenizer.h"
 #include "tests/golden/cases.h"
 
 #define SHOWN_IDS 24 // of a failing case

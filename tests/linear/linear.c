@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/model/tok_split.h"
 #include "core/plimsoll.h"
 #include "core/template/template.h"
+#include "core/tokenizer/tok_split.h"
 #include "tools/serve/json.h"
 #include "tools/serve/openai_request.h"
 

@@ -35,6 +35,7 @@ RULES = [
     ("core/kv/", MEM + ["core/kv/"]),
     ("core/template/", BASE + ["core/template/"]),
     ("core/gguf/", BASE + ["kernels/abi.h", "kernels/types.def", "core/gguf/"]),
+    ("core/tokenizer/", BASE + ["core/gguf/", "core/tokenizer/"]),
     ("core/model/", PLAN_KV + ["kernels/spans.def", "core/gguf/", "core/template/", "core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/", "kernels/sampling.h"]),
     ("core/", ["core/", "kernels/"]),

@@ -6,7 +6,7 @@
 
 #include "core/base/random.h"
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 #include "tests/support/suite.h"
 #include "tests/support/vocab.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the tokenizer share: the vocabulary, the merging engine and the scratch memory
 // of one encode call. Everything but struct plm_tok_scratch is immutable after creation.
-#ifndef PLM_MODEL_TOK_H
-#define PLM_MODEL_TOK_H
+#ifndef PLM_TOKENIZER_TOK_H
+#define PLM_TOKENIZER_TOK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,8 +13,8 @@
 #include "core/base/status.h"
 #include "core/base/work.h"
 #include "core/gguf/gguf.h"
-#include "core/model/tok_split.h"
-#include "core/model/tokenizer.h"
+#include "core/tokenizer/tok_split.h"
+#include "core/tokenizer/tokenizer.h"
 
 enum plm_tok_kind {
     PLM_TOK_BPE,

@@ -5,7 +5,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 // Ids are int32 and offsets uint32. The largest vocabularies in use have some 300,000 tokens and a
 // few MB of text.

@@ -3,8 +3,8 @@
 // pre-tokenizer as regular expressions; here a rule is data (tok_rules.c): stages of alternatives,
 // each of which scans one shape of word (tok_scan.c). Splitting allocates nothing, can not fail,
 // and takes time linear in the text.
-#ifndef PLM_MODEL_TOK_SPLIT_H
-#define PLM_MODEL_TOK_SPLIT_H
+#ifndef PLM_TOKENIZER_TOK_SPLIT_H
+#define PLM_TOKENIZER_TOK_SPLIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 // A further name is one line in the table at the end; a shape of word that nothing here describes
 // is one more function in tok_scan.c.
 #include "core/base/text.h"
-#include "core/model/tok_split.h"
+#include "core/tokenizer/tok_split.h"
 
 #define N(array) (sizeof(array) / sizeof(*(array)))
 

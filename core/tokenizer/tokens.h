@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PLM_MODEL_TOKENS_H
-#define PLM_MODEL_TOKENS_H
+#ifndef PLM_TOKENIZER_TOKENS_H
+#define PLM_TOKENIZER_TOKENS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #include <utf8proc.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok_split.h"
+#include "core/tokenizer/tok_split.h"
 
 bool plm_tok_is_space(uint32_t cp)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 #define SPACE       "\xE2\x96\x81" // U+2581
 #define SPACE_BYTES 3u

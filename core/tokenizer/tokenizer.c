@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creation, and the outer half of encoding: special tokens cut the text into stretches, which the
 // vocabulary's kind encodes.
-#include "core/model/tokenizer.h"
+#include "core/tokenizer/tokenizer.h"
 
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 // Offsets inside a stretch are uint32, and escaping spaces makes it up to three times as long.
 #define MAX_TEXT_BYTES (1u << 30)

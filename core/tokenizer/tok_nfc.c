@@ -5,7 +5,7 @@
 #include <utf8proc.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 // Lead byte of U+0300. Every character below that is in NFC, whatever stands around it, except that
 // marks may follow it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/model/tokens.h"
+#include "core/tokenizer/tokens.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 // n log n steps.
 #include <string.h>
 
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 // Up to this many symbols the scan is faster than the heap (its quadratic term stays small).
 #define SHORT_SYMBOLS 24

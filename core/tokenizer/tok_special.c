@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 // A longer one would make finding it quadratic; real ones have some tens of bytes.
 #define MAX_SPECIAL_BYTES 1024

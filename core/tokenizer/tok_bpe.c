@@ -2,7 +2,7 @@
 // Byte-level BPE: a word is a row of bytes, and merges join neighbours in the order of their rank.
 #include <string.h>
 
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 // Merges have a rank of 32 bits; the largest vocabularies in use have some 500,000.
 #define MAX_MERGES (1u << 26)

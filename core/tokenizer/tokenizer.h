@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back, for byte-level BPE ("gpt2") and SPM ("llama") vocabularies that lie
 // in a GGUF file. Immutable after creation: any number of threads may encode at once.
-#ifndef PLM_MODEL_TOKENIZER_H
-#define PLM_MODEL_TOKENIZER_H
+#ifndef PLM_TOKENIZER_H
+#define PLM_TOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "core/base/span.h"
 #include "core/base/status.h"
 #include "core/gguf/gguf.h"
-#include "core/model/tokens.h"
+#include "core/tokenizer/tokens.h"
 
 struct plm_tokenizer;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The walk over the words of a text: which stage of a rule finds the next one.
-#include "core/model/tok_split.h"
+#include "core/tokenizer/tok_split.h"
 
 #include "core/base/utf8.h"
 

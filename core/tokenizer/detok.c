@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/base/utf8.h"
-#include "core/model/tok.h"
+#include "core/tokenizer/tok.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD" // U+FFFD
 
