@@ -7,10 +7,10 @@
 #include <json-c/json.h>
 
 #include "core/base/json_tree.h"
+#include "core/chat/chat.h"
 #include "core/engine/core.h"
 #include "core/engine/error.h"
 #include "core/engine/text.h"
-#include "core/model/chat.h"
 
 static int bad(plim_error *err, const char *param, const char *want)
 {

@@ -7,7 +7,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/utf8.h"
-#include "core/model/chat.h"
+#include "core/chat/chat.h"
 #include "core/template/template.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/model/chat.h"
+#include "core/chat/chat.h"
 #include "tests/golden/cases.h"
 
 #define NOW_S 1768478400 // 2026-01-15 12:00:00 UTC

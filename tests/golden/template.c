@@ -17,7 +17,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buf.h"
 #include "core/base/status.h"
-#include "core/model/chat.h"
+#include "core/chat/chat.h"
 #include "core/template/template.h"
 #include "tests/golden/cases.h"
 

@@ -34,9 +34,10 @@ RULES = [
     ("core/plan/", PLAN_KV),
     ("core/kv/", MEM + ["core/kv/"]),
     ("core/template/", BASE + ["core/template/"]),
+    ("core/chat/", BASE + ["core/template/", "core/chat/"]),
     ("core/gguf/", BASE + ["kernels/abi.h", "kernels/types.def", "core/gguf/"]),
     ("core/tokenizer/", BASE + ["core/gguf/", "core/tokenizer/"]),
-    ("core/model/", PLAN_KV + ["kernels/spans.def", "core/gguf/", "core/template/", "core/model/"]),
+    ("core/model/", PLAN_KV + ["kernels/spans.def", "core/gguf/", "core/model/"]),
     ("core/sched/", PLAN_KV + ["core/sched/", "kernels/sampling.h"]),
     ("core/", ["core/", "kernels/"]),
     # What backends share, the backends, and the list of them.

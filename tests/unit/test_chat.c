@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From conversations to prompts (core/model/chat.h).
+// From conversations to prompts (core/chat/chat.h).
 #include <check.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/model/chat.h"
+#include "core/chat/chat.h"
 #include "core/template/template.h"
 #include "tests/support/render.h"
 #include "tests/support/suite.h"

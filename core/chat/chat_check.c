@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/model/chat_impl.h"
+#include "core/chat/chat_impl.h"
 
 // Without the white space at both ends (sides: 1 left, 2 right).
 static struct plm_slice stripped(struct plm_slice s, int sides)

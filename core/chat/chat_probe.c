@@ -9,7 +9,7 @@
 #include <json.h>
 
 #include "core/base/json_tree.h"
-#include "core/model/chat_impl.h"
+#include "core/chat/chat_impl.h"
 #include "core/template/ast.h"
 
 // Limits of the test renders: steps of all together, of which known templates take below 100,000,

@@ -4,8 +4,8 @@
 // template reads (chat_probe.c), a conversation is brought into that form, whichever of the API's
 // spellings it came in (chat_form.c), and each render is checked for what the request brought
 // (chat_check.c).
-#ifndef PLM_MODEL_CHAT_H
-#define PLM_MODEL_CHAT_H
+#ifndef PLM_CHAT_H
+#define PLM_CHAT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attempts to render a conversation, until one brings all of it into the prompt.
-#include "core/model/chat.h"
+#include "core/chat/chat.h"
 
 #include <json.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/model/chat_impl.h"
+#include "core/chat/chat_impl.h"
 #include "core/template/ast.h"
 
 void plm_chat_opts_init(struct plm_chat_opts *opts)

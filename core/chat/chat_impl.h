@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of chat.h share: one attempt to render a conversation.
-#ifndef PLM_MODEL_CHAT_IMPL_H
-#define PLM_MODEL_CHAT_IMPL_H
+#ifndef PLM_CHAT_IMPL_H
+#define PLM_CHAT_IMPL_H
 
-#include "core/model/chat.h"
+#include "core/chat/chat.h"
 #include "core/template/run.h"
 
 enum plm_chat_what {

@@ -5,7 +5,7 @@
 
 #include <json.h>
 
-#include "core/model/chat_impl.h"
+#include "core/chat/chat_impl.h"
 
 enum {
     PART_SEPARATOR = '\n', // between text parts that become one text, as other servers do it
