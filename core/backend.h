@@ -103,7 +103,12 @@ struct plm_caps {
     // none is.
     uint64_t prefers;
     uint32_t few_rows;
+    uint64_t kv_types; // types that K and V can have in the cache, as a mask of 1 << enum plm_type
 };
+
+// What every backend has kernels for, and what the CPU has.
+#define PLM_KV_TYPES_FLOAT (UINT64_C(1) << PLM_TYPE_F16 | UINT64_C(1) << PLM_TYPE_F32)
+#define PLM_KV_TYPES_ALL   (PLM_KV_TYPES_FLOAT | UINT64_C(1) << PLM_TYPE_Q8_0)
 
 // What GPUs prefer: every optional op, but SAMPLE only with CUDA and HIP, since Vulkan has no
 // kernel for it; in steps of as many rows as share one read of a weight without a tile. Stated here

@@ -36,8 +36,25 @@ PLM_ENUM(plm_type)
 #include "kernels/types.def"
 PLM_ENUM_END
 
-// Tokens in one block of the KV cache.
+// The KV cache. A block holds 16 tokens: per layer of its group, K of all KV heads and then V of
+// all of them, each head's part
+//   K: elements [head_dim][16], transposed so that the scores of the 16 tokens are 16 lanes
+//   V: elements [16][head_dim]
+// in kv_type. F16 and F32 are plain elements. Q8_0 (head_dim is a multiple of 32): the elements are
+// int8 codes, and behind those of a head's part lie its float16 scales, one per token and 32
+// elements of the head: K [head_dim/32][16], V [16][head_dim/32]. An element is d * q, exact in
+// float32. With a = max|x| of the 32: q = x / (a / 127) in float32, rounded to nearest, ties away
+// from zero, and d is a / 127 rounded to float16. Where a < 1e-30 all is zero; where x has an
+// infinity or a NaN, d is a NaN and q = 0, so that it cannot pass unnoticed. No scale spans tokens:
+// a write touches the bytes of its own token alone and may be repeated.
 #define PLM_KV_BLOCK_TOKENS 16
+#define PLM_KV_Q8_BLOCK     32
+// Elements of one head's part of a block, and its bytes, scales among them.
+#define PLM_KV_HEAD_ELEMENTS(head_dim) (PLM_U64(head_dim) * PLM_KV_BLOCK_TOKENS)
+#define PLM_KV_HEAD_BYTES(kv_type, head_dim)                                                       \
+    ((kv_type) == PLM_TYPE_F16    ? PLM_KV_HEAD_ELEMENTS(head_dim) * 2                             \
+     : (kv_type) == PLM_TYPE_Q8_0 ? PLM_KV_HEAD_ELEMENTS(head_dim) / PLM_KV_Q8_BLOCK * 34          \
+                                  : PLM_KV_HEAD_ELEMENTS(head_dim) * 4)
 
 // Format of the activations that a matrix product reads.
 PLM_ENUM(plm_act)
@@ -153,10 +170,8 @@ struct plm_head_norms {
 
 // Norms of heads and rope on q and k, both in place, and the write of k and v to the cache. Rope
 // rotates the first dims elements of every head; none where dims is 0, and the table is not read
-// then. A KV block holds, per layer of its group, K transposed [kv_heads][head_dim][16] and then V
-// [kv_heads][16][head_dim], in kv_type; layer l starts at l * layer_bytes. (K is transposed so that
-// the scores of the 16 tokens of a block are 16 lanes.) slots[r] is the address of the block that
-// token r goes to, pos[r] % 16 its place in it. layer_offset and slots are multiples of 64.
+// then. slots[r] is the address of the block that token r goes to, pos[r] % 16 its place in it.
+// layer_offset and slots are multiples of 64.
 struct plm_rope_kv_args {
     uint64_t q;            // float32 [rows, ld]
     uint64_t k;            // float32 [rows, ld]
@@ -173,7 +188,7 @@ struct plm_rope_kv_args {
     uint32_t head_dim;
     uint32_t dims;
     uint32_t mode;    // enum plm_rope_mode
-    uint32_t kv_type; // PLM_TYPE_F16 or PLM_TYPE_F32
+    uint32_t kv_type; // PLM_TYPE_F16, PLM_TYPE_F32 or PLM_TYPE_Q8_0
 };
 
 // The products of q, k and v, norms and rope of their heads, and the KV write in one dispatch: what

@@ -363,9 +363,8 @@ void PLM_CPU_FN(attention)(const void *args, uint32_t begin, uint32_t end, void 
     const struct plm_attention_args *a = args;
     const uint32_t group = a->heads / a->kv_heads;
     const int32_t *pos = PLM_PTR(const int32_t, a->pos), *seq = PLM_PTR(const int32_t, a->seq);
-    const uint64_t head_bytes =
-        (uint64_t)AT_BLOCK * a->head_dim * (a->kv_type == PLM_TYPE_F16 ? 2 : 4);
-    if (a->head_dim % VL != 0) {
+    const uint64_t head_bytes = PLM_KV_HEAD_BYTES(a->kv_type, a->head_dim);
+    if (a->head_dim % VL != 0 || a->kv_type == PLM_TYPE_Q8_0) {
         AT_FALLBACK(args, begin, end, scratch);
         return;
     }

@@ -79,6 +79,7 @@ static int fill_caps(struct plm_backend_device *dev, uint32_t workers, struct pl
     caps->unified = true;
     caps->reports_process_use = true;
     caps->granularity_bytes = PLM_CPU_GRANULARITY;
+    caps->kv_types = PLM_KV_TYPES_ALL;
     caps->max_slab_bytes = info.total_bytes;
     caps->max_slabs = MAX_SLABS;
     caps->align_bytes = ALIGN;

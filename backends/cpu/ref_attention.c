@@ -5,11 +5,28 @@
 
 #define BLOCK PLM_KV_BLOCK_TOKENS
 
-static float kv_load(const uint8_t *base, uint64_t i, uint32_t kv_type)
+// Element i of a head's part of a block. scale_i: the scale that it has in Q8_0.
+static float kv_load(const uint8_t *part, uint64_t i, uint64_t scale_i, uint32_t head_dim,
+                     uint32_t kv_type)
 {
+    if (kv_type == PLM_TYPE_Q8_0) {
+        const void *scales = part + PLM_KV_HEAD_ELEMENTS(head_dim);
+        return plm_f16_to_f32(((const uint16_t *)scales)[scale_i]) * (float)(int8_t)part[i];
+    }
     if (kv_type == PLM_TYPE_F16)
-        return plm_f16_to_f32(((const uint16_t *)(const void *)base)[i]);
-    return ((const float *)(const void *)base)[i];
+        return plm_f16_to_f32(((const uint16_t *)(const void *)part)[i]);
+    return ((const float *)(const void *)part)[i];
+}
+
+// Element d of the token at place j: of K and of V.
+static float k_load(const uint8_t *k, uint32_t j, uint32_t d, uint32_t head_dim, uint32_t kv_type)
+{
+    return kv_load(k, d * BLOCK + j, d / PLM_KV_Q8_BLOCK * BLOCK + j, head_dim, kv_type);
+}
+
+static float v_load(const uint8_t *v, uint32_t j, uint32_t d, uint32_t head_dim, uint32_t kv_type)
+{
+    return kv_load(v, j * head_dim + d, (j * head_dim + d) / PLM_KV_Q8_BLOCK, head_dim, kv_type);
 }
 
 // What one row sees of the cache.
@@ -46,8 +63,7 @@ struct state {
     float *out; // [head_dim]
 };
 
-// Adds the tokens [from, n) of a block. k and v point to the head's [head_dim][16] and
-// [16][head_dim].
+// Adds the tokens [from, n) of a block. k and v point to the head's parts.
 static void attend_block(struct state *s, const float *q, const uint8_t *k, const uint8_t *v,
                          uint32_t from, uint32_t n, const struct view *a)
 {
@@ -56,7 +72,7 @@ static void attend_block(struct state *s, const float *q, const uint8_t *k, cons
     for (uint32_t j = from; j < n; j++) {
         float dot = 0.0f;
         for (uint32_t d = 0; d < a->head_dim; d++)
-            dot = fmaf(q[d], kv_load(k, d * BLOCK + j, a->kv_type), dot);
+            dot = fmaf(q[d], k_load(k, j, d, a->head_dim, a->kv_type), dot);
         score[j] = dot * a->scale;
         top = score[j] > top ? score[j] : top;
     }
@@ -68,7 +84,7 @@ static void attend_block(struct state *s, const float *q, const uint8_t *k, cons
     for (uint32_t d = 0; d < a->head_dim; d++) {
         float o = s->out[d] * c;
         for (uint32_t j = from; j < n; j++)
-            o = fmaf(p[j], kv_load(v, (uint64_t)j * a->head_dim + d, a->kv_type), o);
+            o = fmaf(p[j], v_load(v, j, d, a->head_dim, a->kv_type), o);
         s->out[d] = o;
     }
     s->top = top;
@@ -79,8 +95,7 @@ static void attend_block(struct state *s, const float *q, const uint8_t *k, cons
 static struct state attend(const float *q, float *out, const struct view *a, uint32_t kv_head,
                            uint32_t begin, uint32_t end)
 {
-    const uint64_t head_bytes =
-        (uint64_t)BLOCK * a->head_dim * (a->kv_type == PLM_TYPE_F16 ? 2 : 4);
+    const uint64_t head_bytes = PLM_KV_HEAD_BYTES(a->kv_type, a->head_dim);
     struct state s = {-INFINITY, {0}, out};
     memset(out, 0, (uint64_t)a->head_dim * 4);
     begin = begin > a->first ? begin : a->first / BLOCK * BLOCK;

@@ -101,16 +101,43 @@ static inline void plm_rope_head(float *x, const float *table, uint32_t dims, ui
     }
 }
 
-// Stores one token's K or V of one head in a KV block: element d goes to at[d * step].
-static inline void plm_kv_store(uint8_t *block, uint64_t at, uint64_t step, const float *x,
-                                uint32_t head_dim, uint32_t kv_type)
+// Stores 32 elements of a head as codes, `step` apart, and their scale (kernels/abi.h).
+static inline void plm_kv_store_q8(int8_t *codes, uint64_t step, uint16_t *scale,
+                                   const float x[PLM_KV_Q8_BLOCK])
 {
-    if (kv_type == PLM_TYPE_F16) {
-        uint16_t *out = (uint16_t *)(void *)block + at;
+    // Bit patterns of magnitudes order like the magnitudes, with infinities and NaNs on top.
+    uint32_t top = 0;
+    for (int i = 0; i < PLM_KV_Q8_BLOCK; i++) {
+        uint32_t mag = plm_f32_bits(x[i]) & 0x7fffffffu;
+        top = mag > top ? mag : top;
+    }
+    const float a = plm_bits_f32(top);
+    float d = 0.0f;
+    if (top >= 0x7f800000u)
+        d = plm_bits_f32(0x7fc00000u);
+    else if (a >= 1e-30f)
+        d = a / 127.0f;
+    *scale = plm_f32_to_f16(d);
+    for (int i = 0; i < PLM_KV_Q8_BLOCK; i++)
+        codes[(uint64_t)i * step] = d > 0.0f ? (int8_t)roundf(x[i] / d) : 0;
+}
+
+// Stores one token's K or V in its head's part of a KV block: element d goes to at[d * step], the
+// scale of elements 32 b .. 32 b + 31 to the scale_at + b * step of all scales.
+static inline void plm_kv_store(uint8_t *part, uint64_t at, uint64_t scale_at, uint64_t step,
+                                const float *x, uint32_t head_dim, uint32_t kv_type)
+{
+    if (kv_type == PLM_TYPE_Q8_0) {
+        int8_t *codes = (int8_t *)part + at;
+        uint16_t *scales = (uint16_t *)(void *)(part + PLM_KV_HEAD_ELEMENTS(head_dim)) + scale_at;
+        for (uint32_t d = 0; d < head_dim; d += PLM_KV_Q8_BLOCK)
+            plm_kv_store_q8(codes + d * step, step, scales + d / PLM_KV_Q8_BLOCK * step, x + d);
+    } else if (kv_type == PLM_TYPE_F16) {
+        uint16_t *out = (uint16_t *)(void *)part + at;
         for (uint32_t d = 0; d < head_dim; d++)
             out[d * step] = plm_f32_to_f16(x[d]);
     } else {
-        float *out = (float *)(void *)block + at;
+        float *out = (float *)(void *)part + at;
         for (uint32_t d = 0; d < head_dim; d++)
             out[d * step] = x[d];
     }
@@ -120,15 +147,16 @@ static inline void plm_kv_store(uint8_t *block, uint64_t at, uint64_t step, cons
 static inline void plm_k_store(uint8_t *block, uint32_t head, uint32_t place, const float *k,
                                uint32_t head_dim, uint32_t kv_type)
 {
-    plm_kv_store(block, (uint64_t)head * PLM_KV_BLOCK_TOKENS * head_dim + place,
+    plm_kv_store(block + head * PLM_KV_HEAD_BYTES(kv_type, head_dim), place, place,
                  PLM_KV_BLOCK_TOKENS, k, head_dim, kv_type);
 }
 
 static inline void plm_v_store(uint8_t *block, uint32_t kv_heads, uint32_t head, uint32_t place,
                                const float *v, uint32_t head_dim, uint32_t kv_type)
 {
-    plm_kv_store(block, ((uint64_t)(kv_heads + head) * PLM_KV_BLOCK_TOKENS + place) * head_dim, 1,
-                 v, head_dim, kv_type);
+    plm_kv_store(block + (kv_heads + head) * PLM_KV_HEAD_BYTES(kv_type, head_dim),
+                 (uint64_t)place * head_dim, (uint64_t)place * (head_dim / PLM_KV_Q8_BLOCK), 1, v,
+                 head_dim, kv_type);
 }
 
 #endif

@@ -40,10 +40,12 @@ static void fill_caps(struct plm_backend_device *dev)
 {
     const struct plm_sim_opts *script = &dev->script;
     struct plm_caps *caps = &dev->caps;
-    if (dev->inner != NULL)
+    if (dev->inner != NULL) {
         *caps = *script->inner->caps(dev->inner); // isa, class and alignment are the inner ones
-    else
+    } else {
         caps->align_bytes = ALIGN;
+        caps->kv_types = PLM_KV_TYPES_ALL;
+    }
     caps->addresses_only = dev->inner == NULL;
     if (script->prefers != 0) {
         caps->prefers = script->prefers;

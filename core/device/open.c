@@ -93,7 +93,7 @@ static bool caps_are_same(const struct plm_caps *a, const struct plm_caps *b)
            strcmp(a->isa, b->isa) == 0 && strcmp(a->device_class, b->device_class) == 0 &&
            a->granularity_bytes == b->granularity_bytes && a->align_bytes == b->align_bytes &&
            a->max_slab_bytes == b->max_slab_bytes && a->max_slabs == b->max_slabs &&
-           a->prefers == b->prefers && a->few_rows == b->few_rows;
+           a->prefers == b->prefers && a->few_rows == b->few_rows && a->kv_types == b->kv_types;
 }
 
 int plm_device_reopen(struct plm_device *d, struct plm_error *err)

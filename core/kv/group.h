@@ -19,15 +19,14 @@ struct plm_kv_group {
     uint32_t n_layers;
     uint32_t kv_heads;
     uint32_t head_dim;
-    enum plm_type type; // PLM_TYPE_F16, or PLM_TYPE_F32 for tests
+    enum plm_type type; // PLM_TYPE_F16 or PLM_TYPE_Q8_0, or PLM_TYPE_F32 for tests
     uint32_t window;    // tokens that a row sees, itself among them; 0: all before it
 };
 
 // One token's row of K, and of V, in one layer.
 static inline uint64_t plm_kv_k_row_bytes(const struct plm_kv_group *group)
 {
-    uint64_t element = group->type == PLM_TYPE_F32 ? 4 : 2;
-    return element * group->kv_heads * group->head_dim;
+    return group->kv_heads * PLM_KV_HEAD_BYTES(group->type, group->head_dim) / PLM_KV_BLOCK_TOKENS;
 }
 
 static inline uint64_t plm_kv_v_row_bytes(const struct plm_kv_group *group)

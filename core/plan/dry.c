@@ -21,7 +21,7 @@
     {                                                                                              \
         .commit = PLM_COMMIT_HARD, .granularity_bytes = 2 * MIB, .context_bytes = 526 * MIB,       \
         .unavailable_bytes = 4 * MIB, .max_slabs = MANY_SLABS, .align_bytes = 256, .async = true,  \
-        .prefers = PLM_CUDA_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS                                 \
+        .prefers = PLM_CUDA_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS, .kv_types = PLM_KV_TYPES_FLOAT \
     }
 
 // What the driver of each kind takes and how it gives memory. Figures that were measured: NVIDIA
@@ -36,7 +36,8 @@ static const struct plm_dry_kind kinds[] = {
               .reports_process_use = true,
               .granularity_bytes = 16 * MIB,
               .max_slabs = 16384,
-              .align_bytes = 4096}},
+              .align_bytes = 4096,
+              .kv_types = PLM_KV_TYPES_ALL}},
     // GPUs have the panels of the CPU.
     {.name = "cuda", .layout = "cpu", .backends = PLM_BACKENDS_GPU, .caps = CUDA_CAPS},
     // Not measured: the figures of CUDA.
@@ -49,7 +50,8 @@ static const struct plm_dry_kind kinds[] = {
               .reports_process_use = true,
               .granularity_bytes = 2 * MIB,
               .max_slabs = MANY_SLABS,
-              .align_bytes = 256}},
+              .align_bytes = 256,
+              .kv_types = PLM_KV_TYPES_ALL}},
     // Measured: instance and device take 29 MiB (in granules: 30), the largest allocation is
     // 4,292,870,144 bytes, and the last 72 MiB of the budget are not given, 80 with a slab's rest.
     // maxMemoryAllocationCount is 4,096 at least by the specification, and no driver of note gives
@@ -66,7 +68,8 @@ static const struct plm_dry_kind kinds[] = {
               .max_slabs = 4096,
               .align_bytes = 256,
               .prefers = PLM_GPU_PREFERS,
-              .few_rows = PLM_VULKAN_FEW_ROWS}},
+              .few_rows = PLM_VULKAN_FEW_ROWS,
+              .kv_types = PLM_KV_TYPES_FLOAT}},
 };
 
 const struct plm_dry_kind *plm_dry_kind(const char *id)

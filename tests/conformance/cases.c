@@ -164,17 +164,22 @@ static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
     conf_begin(c, PLM_OP_ROPE_KV, sizeof a);
     uint64_t slab = (a.rows + 15) / 16 * s.block_bytes, n = (uint64_t)a.rows * a.ld;
     memset(conf_inout(c, UINT32_MAX, slab), 0xff, slab);
-    c->buf[0].kind = conf_kv_kind(&s);
+    conf_slab(c, &s);
     conf_fill_slots(c, FIELD(rope_kv, slots), FIELD(rope_kv, pos), 0, a.rows, &s, rng);
     conf_fill_normal(conf_inout(c, FIELD(rope_kv, q), n * 4), n, 1.0f, rng);
     conf_fill_normal(conf_inout(c, FIELD(rope_kv, k), n * 4), n, 1.0f, rng);
-    conf_fill_normal(conf_input(c, FIELD(rope_kv, v), n * 4), n, 1.0f, rng);
+    float *v = conf_input(c, FIELD(rope_kv, v), n * 4);
+    if (s.kv_type == PLM_TYPE_Q8_0 && conf_below(rng, 2))
+        conf_fill_wild(v, n, rng);
+    else
+        conf_fill_normal(v, n, 1.0f, rng);
     uint64_t table = (uint64_t)a.rows * a.dims;
     conf_fill_normal(conf_input(c, FIELD(rope_kv, table), table * 4), table, 1.0f, rng);
     conf_draw_norms(c, FIELD(rope_kv, norms), a.head_dim, rng);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "rope_kv rows %u heads %u:%u dim %u:%u mode %u norms %d",
-             a.rows, a.heads, a.kv_heads, a.head_dim, a.dims, a.mode,
+    snprintf(c->label, sizeof c->label,
+             "rope_kv rows %u heads %u:%u dim %u:%u mode %u type %u norms %d", a.rows, a.heads,
+             a.kv_heads, a.head_dim, a.dims, a.mode, a.kv_type,
              conf_at(c, FIELD(rope_kv, norms)) != NULL);
 }
 

@@ -159,11 +159,18 @@ static bool quantize_near(struct conf_case *c)
     return true;
 }
 
-static double kv_at(const uint8_t *base, uint64_t i, uint32_t type)
+// An element of the token at `place` in a head's part of a block, K or V.
+static double kv_at(const uint8_t *part, bool is_v, uint32_t place, uint32_t d, uint32_t dim,
+                    uint32_t type)
 {
+    const uint64_t i = is_v ? (uint64_t)place * dim + d : (uint64_t)d * 16 + place;
+    const uint64_t scale = is_v ? i / 32 : (uint64_t)d / 32 * 16 + place;
     if (type == PLM_TYPE_F32)
-        return (double)((const float *)(const void *)base)[i];
-    return (double)plm_f16_to_f32(((const uint16_t *)(const void *)base)[i]);
+        return (double)((const float *)(const void *)part)[i];
+    if (type == PLM_TYPE_F16)
+        return (double)plm_f16_to_f32(((const uint16_t *)(const void *)part)[i]);
+    const uint16_t *scales = (const uint16_t *)(const void *)(part + (uint64_t)dim * 16);
+    return (double)plm_f16_to_f32(scales[scale]) * (int8_t)part[i];
 }
 
 // Softmax over all positions at once, in double.
@@ -183,13 +190,13 @@ static bool attention_near(struct conf_case *c)
                 const uint8_t *layer =
                     PLM_PTR(const uint8_t,
                             tables[(uint32_t)seq[r] * a->table_stride + t / 16] + a->layer_offset);
-                uint64_t kb = (uint64_t)kvh * 16 * dim,
-                         vb = (uint64_t)(a->kv_heads + kvh) * 16 * dim;
+                const uint64_t part = PLM_KV_HEAD_BYTES(a->kv_type, dim);
+                const uint8_t *k = layer + kvh * part, *v = k + a->kv_heads * part;
                 if (phase == 0) {
                     p[t] = 0;
                     for (uint32_t d = 0; d < dim; d++)
                         p[t] += (double)q[(uint64_t)r * a->ld_q + h * dim + d] *
-                                kv_at(layer, kb + (uint64_t)d * 16 + t % 16, a->kv_type);
+                                kv_at(k, false, t % 16, d, dim, a->kv_type);
                     p[t] *= (double)a->scale;
                     top = p[t] > top ? p[t] : top;
                     continue;
@@ -197,7 +204,7 @@ static bool attention_near(struct conf_case *c)
                 double e = exp(p[t] - top);
                 sum += e;
                 for (uint32_t d = 0; d < dim; d++)
-                    out[d] += e * kv_at(layer, vb + (uint64_t)(t % 16) * dim + d, a->kv_type);
+                    out[d] += e * kv_at(v, true, t % 16, d, dim, a->kv_type);
             }
         for (uint32_t d = 0; d < dim; d++) {
             double want = out[d] / sum, v = (double)got[(uint64_t)u * dim + d];
@@ -251,6 +258,62 @@ static bool heads_near(struct conf_case *c, const float *x, const float *got, ui
     return true;
 }
 
+// Whether the cache's element is element d of one head's K or V of a token, as far as the type
+// holds it.
+static bool kv_holds(double got, const float *x, uint32_t d, uint32_t type)
+{
+    const double diff = fabs(got - (double)x[d]), size = fabs((double)x[d]);
+    float top = 0.0f;
+    bool bad = false;
+    if (type == PLM_TYPE_F32)
+        return diff <= 0.0;
+    if (type == PLM_TYPE_F16)
+        return diff <= size * 0x1p-11 + 0x1p-25;
+    for (uint32_t i = d / 32 * 32; i < d / 32 * 32 + 32; i++) {
+        bad = bad || !isfinite(x[i]);
+        top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+    }
+    if (bad)
+        return isnan(got);
+    if (top / 127.0f >= 65520.0f) // the scale is an infinity
+        return !isfinite(got);
+    // Half a code, and half a unit of the last place of the scale, times the code.
+    return diff <= (double)top / 127.0 * 0.50001 + (double)top * 0x1p-11 + 127 * 0x1p-25;
+}
+
+// The cache holds K as it was left rotated, and V; bytes of other tokens stay as they were.
+static bool kv_near(struct conf_case *c)
+{
+    const struct plm_rope_kv_args *a = (const void *)c->args;
+    const uint32_t dim = a->head_dim, n = a->kv_heads * dim;
+    const uint64_t part = PLM_KV_HEAD_BYTES(a->kv_type, dim);
+    const uint64_t *slots = DATA(uint64_t, rope_kv, slots);
+    const int32_t *pos = DATA(int32_t, rope_kv, pos);
+    uint64_t written = 0;
+    for (uint32_t i = 0; i < 2 * a->rows * n; i++) {
+        const bool is_v = i >= a->rows * n;
+        const uint32_t r = i / n % a->rows, h = i % n / dim, d = i % dim;
+        const float *x = (is_v ? DATA(float, rope_kv, v) : DATA(float, rope_kv, k)) +
+                         (uint64_t)r * a->ld + (uint64_t)h * dim;
+        const uint8_t *at = PLM_PTR(const uint8_t, slots[r] + a->layer_offset) +
+                            (h + (is_v ? a->kv_heads : 0)) * part;
+        const double got = kv_at(at, is_v, (uint32_t)pos[r] % 16, d, dim, a->kv_type);
+        if (!kv_holds(got, x, d, a->kv_type)) {
+            printf("FAIL %s: %c of row %u head %u dim %u: %g, not %g\n", c->label, is_v ? 'v' : 'k',
+                   r, h, d, got, (double)x[d]);
+            return false;
+        }
+    }
+    // Places of untouched tokens are all poison. (Codes may be, too, so that fewer are counted.)
+    for (uint64_t i = 0; i < c->buf[0].bytes; i++)
+        written += c->buf[0].data[i] != 0xff;
+    if (written > 2 * (uint64_t)a->rows * a->kv_heads * part / 16) {
+        printf("FAIL %s: %llu bytes of the cache changed\n", c->label, (unsigned long long)written);
+        return false;
+    }
+    return true;
+}
+
 static bool rope_near(struct conf_case *c)
 {
     const struct plm_rope_kv_args *a = (const void *)c->args;
@@ -261,7 +324,8 @@ static bool rope_near(struct conf_case *c)
     return heads_near(c, INITIAL(float, rope_kv, q), DATA(float, rope_kv, q), a->heads, norm_q,
                       eps) &&
            heads_near(c, INITIAL(float, rope_kv, k), DATA(float, rope_kv, k), a->kv_heads, norm_k,
-                      eps);
+                      eps) &&
+           kv_near(c);
 }
 
 static bool cap_near(struct conf_case *c)

@@ -144,6 +144,55 @@ static void compare_q8(struct diff *d, const uint8_t *want, const uint8_t *got, 
         differ(d, "codes that may differ, and do:", 0, room, (double)off);
 }
 
+static uint16_t load_u16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
+
+// The 32 elements with one scale: as compare_record. Where the reference left the scale, all must
+// be as it was.
+static uint32_t compare_kv_block(struct diff *d, const uint8_t *want, const uint8_t *got,
+                                 uint64_t code, uint64_t step, uint64_t scale, double limit,
+                                 double *room)
+{
+    const uint16_t dw = load_u16(want + scale), dg = load_u16(got + scale);
+    const double x = (double)plm_f16_to_f32(dw), y = (double)plm_f16_to_f32(dg);
+    const bool untouched = dw == (UNTOUCHED & 0xffffu);
+    const double ulp = ldexp(1.0, (x > 0x1p-14 && isfinite(x) ? ilogb(x) : -14) - 10);
+    uint32_t off = 0;
+    if (untouched ? dg != dw : !near(x, y, limit * size_of(x) + ulp))
+        differ(d, "scale at", scale, x, y);
+    for (uint64_t i = code; i < code + 32 * step; i += step) {
+        const int w = (int8_t)want[i], g = (int8_t)got[i];
+        off += w != g;
+        if (w != g && (untouched || (w > g ? w - g : g - w) > 1))
+            differ(d, "code", i, w, g);
+    }
+    // As of records; where the scale rounds to nothing, codes say nothing.
+    *room += 32.0 * 2.0 * 2.0 * limit * 127.0;
+    return x == 0.0 ? 0 : off;
+}
+
+static void compare_kv_q8(struct diff *d, const uint8_t *want, const uint8_t *got, double limit)
+{
+    const uint64_t dim = d->b->n, blocks = dim / 32, part = PLM_KV_HEAD_BYTES(PLM_TYPE_Q8_0, dim);
+    double room = 4.0;
+    uint64_t off = 0;
+    for (uint64_t p = 0; p * part < d->b->bytes; p++) {
+        const bool is_v = p / d->b->kv_heads % 2 != 0;
+        const uint64_t at = p * part, scales = at + PLM_KV_HEAD_ELEMENTS(dim);
+        for (uint64_t b = 0; b < 16 * blocks; b++) // V: by token, K: by part of the head
+            off +=
+                is_v ? compare_kv_block(d, want, got, at + b * 32, 1, scales + b * 2, limit, &room)
+                     : compare_kv_block(d, want, got, at + b / 16 * 512 + b % 16, 16,
+                                        scales + b * 2, limit, &room);
+    }
+    if ((double)off > room)
+        differ(d, "codes that may differ, and do:", 0, room, (double)off);
+}
+
 // Index and value mean something where all numbers are finite.
 static void compare_argmax(struct diff *d, const uint8_t *want, const uint8_t *got)
 {
@@ -167,6 +216,12 @@ bool conf_same(const struct conf_case *c, const struct conf_buf *b, const uint8_
     case CONF_HALVES: compare_halves(&d, want, got, limit); break;
     case CONF_BITS: compare_bits(&d, want, got, b->bytes); break;
     case CONF_ARGMAX: compare_argmax(&d, want, got); break;
+    case CONF_KV_Q8:
+        if (limit < 0.0)
+            compare_bits(&d, want, got, b->bytes);
+        else
+            compare_kv_q8(&d, want, got, limit);
+        break;
     case CONF_Q8:
         if (limit < 0.0)
             compare_bits(&d, want, got, b->bytes);

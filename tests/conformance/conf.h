@@ -18,6 +18,7 @@
 enum conf_kind {
     CONF_FLOATS,
     CONF_HALVES, // KV in half precision
+    CONF_KV_Q8,  // KV in 8 bits: K of kv_heads heads, then V, again and again
     CONF_BITS,   // any word: a NaN's pattern counts too
     CONF_Q8,     // rows of PLM_ACT_Q8
     CONF_ARGMAX, // struct plm_argmax_record
@@ -34,7 +35,8 @@ struct conf_buf {
     uint32_t relocs; // so many of them, of which zeros stay; 0: all, zeros too
     bool out;        // compared afterwards
     enum conf_kind kind;
-    uint32_t n; // CONF_Q8: elements of a row
+    uint32_t n; // CONF_Q8: elements of a row; CONF_KV_Q8: of a head
+    uint32_t kv_heads;
     // A weight: initial holds the file's bytes, data the packed image.
     bool weight;
 };
@@ -68,6 +70,7 @@ struct conf_target {
     bool own_addresses; // buffers lie elsewhere than for the reference
     bool half_math;     // products of plain weights are summed in half precision
     uint64_t types;     // bit t: weights of type t are drawn
+    uint64_t kv_types;  // bit t: K and V of type t are drawn; all targets have those of floats
 };
 
 // Targets. conf_target_open: "reference", "portable", "avx2", "avx512", "avx512-vnni" run kernels

@@ -182,7 +182,8 @@ int conf_device_open(const char *id, uint32_t threads, struct conf_target *ret)
                                 .bit_equal = strcmp(backend->name, "cpu") == 0,
                                 .own_addresses = true,
                                 .half_math = strstr(id, "math=f16") != NULL,
-                                .types = types};
+                                .types = types,
+                                .kv_types = backend->caps(d->dev)->kv_types};
     return 0;
 }
 

@@ -7,11 +7,12 @@
 
 #include "backends/panel/layout.h"
 
-static uint64_t drawn_types;
+static uint64_t drawn_types, drawn_kv_types;
 
-void conf_draw_types(uint64_t types)
+void conf_draw_types(uint64_t types, uint64_t kv_types)
 {
     drawn_types = types;
+    drawn_kv_types = kv_types;
 }
 
 // One of the drawn types, quantised ones or floats.
@@ -122,8 +123,11 @@ struct conf_kv_shape conf_draw_kv(struct conf_rng *rng)
     if (conf_below(rng, 2))
         s.head_dim = conf_below(rng, 3) ? 64 : conf_below(rng, 2) ? 128 : 256;
     s.kv_type = conf_below(rng, 3) ? PLM_TYPE_F16 : PLM_TYPE_F32;
-    s.layer_bytes = (uint64_t)2 * s.kv_heads * PLM_KV_BLOCK_TOKENS * s.head_dim *
-                    (s.kv_type == PLM_TYPE_F16 ? 2 : 4);
+    if (conf_below(rng, 3) == 0 && (drawn_kv_types >> PLM_TYPE_Q8_0 & 1) != 0) {
+        s.kv_type = PLM_TYPE_Q8_0;
+        s.head_dim = (s.head_dim + 31) / 32 * 32;
+    }
+    s.layer_bytes = 2 * s.kv_heads * PLM_KV_HEAD_BYTES(s.kv_type, s.head_dim);
     s.block_bytes = s.layer_bytes * s.layers;
     return s;
 }
@@ -159,33 +163,55 @@ void conf_fill_slots(struct conf_case *c, size_t slots_field, size_t pos_field, 
     }
 }
 
+// Random bytes of one element, or of one scale.
+static void fill_element(uint8_t *part, const struct conf_kv_shape *s, uint64_t at,
+                         struct conf_rng *rng)
+{
+    const float v = conf_normal(rng);
+    const uint16_t half = (uint16_t)(conf_below(rng, 2) << 15 | conf_range(rng, 10, 16) << 10 |
+                                     conf_below(rng, 1024));
+    if (s->kv_type == PLM_TYPE_F32)
+        memcpy(part + at * 4, &v, 4);
+    else if (s->kv_type == PLM_TYPE_F16)
+        memcpy(part + at * 2, &half, 2);
+    else
+        part[at] = (uint8_t)(int8_t)((int32_t)conf_range(rng, 0, 254) - 127);
+}
+
+static void fill_scale(uint8_t *part, const struct conf_kv_shape *s, uint64_t at,
+                       struct conf_rng *rng)
+{
+    // Now and then a subnormal half.
+    const uint16_t half = conf_below(rng, 50) == 0 ? (uint16_t)conf_below(rng, 1024)
+                                                   : plm_f32_to_f16(fabsf(conf_normal(rng)) / 64);
+    memcpy(part + PLM_KV_HEAD_ELEMENTS(s->head_dim) + at * 2, &half, 2);
+}
+
 void conf_fill_history(uint8_t *slab, const struct conf_kv_shape *s, const uint64_t *table,
                        uint64_t layer_offset, uint32_t begin, uint32_t end, struct conf_rng *rng)
 {
+    const uint64_t head_bytes = PLM_KV_HEAD_BYTES(s->kv_type, s->head_dim);
     for (uint32_t p = begin; p < end; p++) {
         uint8_t *layer = slab + table[p / 16] + layer_offset;
         for (uint32_t i = 0; i < s->kv_heads * s->head_dim; i++) {
             uint32_t h = i / s->head_dim, d = i % s->head_dim;
-            uint64_t base = (uint64_t)h * 16 * s->head_dim;
-            uint64_t at[2] = {base + (uint64_t)d * 16 + p % 16,
-                              (uint64_t)(s->kv_heads + h) * 16 * s->head_dim +
-                                  (uint64_t)(p % 16) * s->head_dim + d};
-            for (int j = 0; j < 2; j++) {
-                float v = conf_normal(rng);
-                if (s->kv_type == PLM_TYPE_F32) {
-                    memcpy(layer + at[j] * 4, &v, 4);
-                } else {
-                    uint16_t half =
-                        (uint16_t)(conf_below(rng, 2) << 15 | conf_range(rng, 10, 16) << 10 |
-                                   conf_below(rng, 1024));
-                    memcpy(layer + at[j] * 2, &half, 2);
-                }
-            }
+            uint8_t *k = layer + h * head_bytes, *v = k + s->kv_heads * head_bytes;
+            fill_element(k, s, (uint64_t)d * 16 + p % 16, rng);
+            fill_element(v, s, (uint64_t)(p % 16) * s->head_dim + d, rng);
+            if (s->kv_type != PLM_TYPE_Q8_0 || d % 32 != 0)
+                continue;
+            fill_scale(k, s, (uint64_t)d / 32 * 16 + p % 16, rng);
+            fill_scale(v, s, ((uint64_t)(p % 16) * s->head_dim + d) / 32, rng);
         }
     }
 }
 
-enum conf_kind conf_kv_kind(const struct conf_kv_shape *s)
+void conf_slab(struct conf_case *c, const struct conf_kv_shape *s)
 {
-    return s->kv_type == PLM_TYPE_F16 ? CONF_HALVES : CONF_FLOATS;
+    struct conf_buf *b = &c->buf[0];
+    b->kind = s->kv_type == PLM_TYPE_F16    ? CONF_HALVES
+              : s->kv_type == PLM_TYPE_Q8_0 ? CONF_KV_Q8
+                                            : CONF_FLOATS;
+    b->n = s->head_dim;
+    b->kv_heads = s->kv_heads;
 }

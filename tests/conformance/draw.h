@@ -10,8 +10,8 @@
 void conf_set_args(struct conf_case *c, const void *args);
 // Few rows mostly, sometimes many; never a nice number only.
 uint32_t conf_draw_rows(struct conf_rng *rng);
-// Which types of weights are drawn, as bits; before the first draw.
-void conf_draw_types(uint64_t types);
+// Which types of weights, and of K and V, are drawn, as bits; before the first draw.
+void conf_draw_types(uint64_t types, uint64_t kv_types);
 // A type of weights that is multiplied with activations of this format.
 enum plm_type conf_draw_type(uint32_t act, struct conf_rng *rng);
 uint32_t conf_draw_n_in(enum plm_type type, struct conf_rng *rng);
@@ -33,7 +33,8 @@ struct conf_kv_shape {
     uint64_t layer_bytes, block_bytes;
 };
 struct conf_kv_shape conf_draw_kv(struct conf_rng *rng);
-enum conf_kind conf_kv_kind(const struct conf_kv_shape *s);
+// Says of the case's first buffer that it is such a slab.
+void conf_slab(struct conf_case *c, const struct conf_kv_shape *s);
 // Norms of the heads of q, of k, of both or, half the time, none; written to the field of both ops.
 void conf_draw_norms(struct conf_case *c, size_t field, uint32_t head_dim, struct conf_rng *rng);
 // Tokens at distinct places of the slab in buffer `slab`, in blocks in random order.

@@ -137,8 +137,8 @@ static bool q_agrees(const struct conf_case *c, const uint8_t *fused, const uint
 static bool kv_agrees(const struct conf_case *c, const uint8_t *chain, bool is_v, bool there)
 {
     const struct plm_qkv_args *q = (const void *)c->args;
-    const uint32_t elem = PLM_KIND(q->kinds, 3) == PLM_TYPE_F16 ? 2 : 4;
-    const uint64_t half = (uint64_t)PLM_HIGH(q->heads) * 16 * PLM_LOW(q->head_dim) * elem;
+    const uint64_t half =
+        PLM_HIGH(q->heads) * PLM_KV_HEAD_BYTES(PLM_KIND(q->kinds, 3), PLM_LOW(q->head_dim));
     const uint64_t *slots = NULL;
     bool ok = true;
     for (int i = 0; i < c->n_bufs; i++)

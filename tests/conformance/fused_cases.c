@@ -228,7 +228,7 @@ void conf_make_qkv(struct conf_case *c, struct conf_rng *rng)
     conf_begin(c, PLM_OP_QKV, sizeof a);
     uint64_t slab = (a.rows + 15) / 16 * s.block_bytes;
     memset(conf_inout(c, UINT32_MAX, slab), 0xff, slab);
-    c->buf[0].kind = conf_kv_kind(&s);
+    conf_slab(c, &s);
     conf_fill_slots(c, FIELD(qkv, slots), FIELD(qkv, pos), 0, a.rows, &s, rng);
     conf_draw_acts(c, FIELD(qkv, x), act, a.rows, a.n_in, rng);
     uint64_t table = (uint64_t)a.rows * dims;

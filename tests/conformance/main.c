@@ -189,7 +189,7 @@ int main(int argc, char **argv)
         printf("%s: not on this machine\n", o.target);
         return rc;
     }
-    conf_draw_types(t.types);
+    conf_draw_types(t.types, t.kv_types);
     rc = run_all(&t, &o);
     return conf_target_close(&t) != 0 || rc != 0;
 }

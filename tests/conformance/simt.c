@@ -135,7 +135,8 @@ int conf_simt_open(const char *options, struct conf_target *ret)
                                 .run = run_simt,
                                 .close = close_target,
                                 .impl = s,
-                                .types = conf_types(PLM_BACKENDS_GPU)};
+                                .types = conf_types(PLM_BACKENDS_GPU),
+                                .kv_types = PLM_KV_TYPES_FLOAT};
     return 0;
 }
 

@@ -75,7 +75,8 @@ int conf_target_open(const char *name, struct conf_target *ret)
                                     .run = run_kernels,
                                     .impl = (void *)(uintptr_t)k,
                                     .bit_equal = true,
-                                    .types = conf_types(PLM_BACKENDS_CPU)};
+                                    .types = conf_types(PLM_BACKENDS_CPU),
+                                    .kv_types = PLM_KV_TYPES_ALL};
         return 0;
     }
     printf("conformance: no target \"%s\"\n", name);

@@ -13,8 +13,9 @@
 #define LIMIT 1e-5
 
 static const struct conf_case label = {.label = "compare"};
-static uint8_t want[PLM_ACT_Q8_ROW_BYTES(N) * ROWS], got[sizeof(want)];
-static const struct conf_buf q8 = {.bytes = sizeof(want), .kind = CONF_Q8, .n = N};
+static _Alignas(4) uint8_t want[4096], got[sizeof(want)];
+static const struct conf_buf q8 = {
+    .bytes = PLM_ACT_Q8_ROW_BYTES(N) * ROWS, .kind = CONF_Q8, .n = N};
 
 static bool same(const struct conf_buf *b)
 {
@@ -25,7 +26,7 @@ static bool same(const struct conf_buf *b)
 static void quantize(uint8_t *out, float factor, bool down)
 {
     uint32_t state = 7;
-    memset(out, 0xff, sizeof(want));
+    memset(out, 0xff, q8.bytes);
     for (uint32_t b = 0; b < ROWS * N / 32; b++) {
         uint8_t *record =
             out + b / (N / 32) * PLM_ACT_Q8_ROW_BYTES(N) + b % (N / 32) * PLM_ACT_Q8_BLOCK_BYTES;
@@ -100,6 +101,51 @@ START_TEST(halves_may_round_to_the_neighbour)
 }
 END_TEST
 
+// K and V of 16 tokens of one head, of which `tokens` are there.
+static void fill_kv(uint8_t *out, float factor, bool down, uint32_t tokens)
+{
+    uint32_t state = 7;
+    memset(out, 0xff, 2 * PLM_KV_HEAD_BYTES(PLM_TYPE_Q8_0, N));
+    for (uint32_t t = 0; t < tokens; t++) {
+        float x[N];
+        for (uint32_t i = 0; i < N; i++) {
+            state = state * 1664525u + 1013904223u;
+            x[i] = ((float)(state >> 8) * 0x1p-23f - 1.0f) * factor;
+            x[i] = i % 32 == 0 ? factor : down ? x[i] - 0.3f / 127.0f : x[i];
+        }
+        plm_k_store(out, 0, t, x, N, PLM_TYPE_Q8_0);
+        plm_v_store(out, 1, 0, t, x, N, PLM_TYPE_Q8_0);
+    }
+}
+
+START_TEST(kv_in_8_bits_may_differ_by_rounding_alone)
+{
+    const uint64_t part = PLM_KV_HEAD_BYTES(PLM_TYPE_Q8_0, N);
+    const struct conf_buf kv = {.bytes = 2 * part, .kind = CONF_KV_Q8, .n = N, .kv_heads = 1};
+    fill_kv(want, 1.0f, false, 3);
+    fill_kv(got, 1.0f + 2e-6f, false, 3);
+    ck_assert(same(&kv));
+    fill_kv(got, 1.0f, true, 3); // within a code each, but too many
+    ck_assert(!same(&kv));
+    fill_kv(got, 1.01f, false, 3); // another scale
+    ck_assert(!same(&kv));
+    fill_kv(got, 1.0f, false, 4); // another token
+    ck_assert(!same(&kv));
+    // A code of K and of V of a token, and codes and scales that nobody may write.
+    const uint64_t places[] = {5 * 16 + 2,   part + N + 9,   5 * 16 + 3,
+                               part + 3 * N, N * 16 + 3 * 2, part + N * 16 + 3 * (N / 32) * 2};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        fill_kv(got, 1.0f, false, 3);
+        got[places[i]] ^= 4;
+        ck_assert_msg(!same(&kv), "byte %u", (unsigned)places[i]);
+    }
+    fill_kv(got, 1.0f + 2e-6f, false, 3);
+    ck_assert(conf_same(&label, &kv, want, want, -1.0, "the same class"));
+    got[5 * 16 + 2]++;
+    ck_assert(!conf_same(&label, &kv, want, got, -1.0, "the same class"));
+}
+END_TEST
+
 START_TEST(an_index_counts_where_all_numbers_are_finite)
 {
     const struct conf_buf best = {.bytes = 32, .kind = CONF_ARGMAX};
@@ -127,6 +173,7 @@ int main(void)
     tcase_add_test(tcase, records_may_not_be_wrong);
     tcase_add_test(tcase, what_the_reference_leaves_stays);
     tcase_add_test(tcase, halves_may_round_to_the_neighbour);
+    tcase_add_test(tcase, kv_in_8_bits_may_differ_by_rounding_alone);
     tcase_add_test(tcase, an_index_counts_where_all_numbers_are_finite);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);
