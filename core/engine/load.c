@@ -8,7 +8,7 @@
 #include "core/engine/forward.h"
 #include "core/engine/tune.h"
 #include "core/engine/watch.h"
-#include "core/engine/windows.h"
+#include "core/engine/window_pools.h"
 
 // Fill, verify and copies of a start, beside the launches of a step.
 #define EXTRA_DISPATCHES 64

@@ -12,7 +12,7 @@
 #include "core/engine/report.h"
 #include "core/engine/stress.h"
 #include "core/engine/watch.h"
-#include "core/engine/windows.h"
+#include "core/engine/window_pools.h"
 
 // How long a driver may take to show what was given back to it.
 #define SETTLE_TRIES 50

@@ -14,7 +14,7 @@
 #include "core/engine/load.h"
 #include "core/engine/residency.h"
 #include "core/engine/watch.h"
-#include "core/engine/windows.h"
+#include "core/engine/window_pools.h"
 
 // ---- steps ----
 

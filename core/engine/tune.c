@@ -15,7 +15,7 @@
 #include "core/engine/forward.h"
 #include "core/engine/load.h"
 #include "core/engine/stress.h"
-#include "core/engine/windows.h"
+#include "core/engine/window_pools.h"
 
 // Time of all timing of a cold start. What is not reached runs as it would untuned.
 #define BUDGET_NS INT64_C(250000000)

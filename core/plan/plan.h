@@ -150,7 +150,7 @@ static inline struct plm_shape plm_limits_shape(const struct plm_plan_limits *li
                               .logits_rows = limits->max_sequences,
                               .ctx = limits->max_context};
 }
-// Whether no cap on shapes is above its limit.
+// Whether no limit on shapes is above that of most.
 bool plm_limits_within(const struct plm_plan_limits *limits, const struct plm_plan_limits *most);
 // ceil(max_context / 16)
 int64_t plm_limits_blocks_per_request(const struct plm_plan_limits *limits);
@@ -161,7 +161,7 @@ uint32_t plm_plan_main_window(const struct plm_plan_input *in);
 int64_t plm_plan_request_blocks(const struct plm_plan_input *in);
 int64_t plm_plan_least_blocks(const struct plm_plan_input *in);
 
-// windows.c: blocks of a group with a window under these limits: max_sequences x
+// window_pools.c: blocks of a group with a window under these limits: max_sequences x
 // plm_kv_sequence_blocks(), and those of the chunks of one step; and what cached prefixes get.
 int64_t plm_plan_window_least(const struct plm_plan_limits *limits, uint32_t window);
 int64_t plm_plan_window_cached(const struct plm_plan_limits *limits, uint32_t window);

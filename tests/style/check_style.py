@@ -28,7 +28,7 @@ RULES = [
     # Pure arithmetic: numbers only, no device.
     ("core/plan/cost.", BASE + ["kernels/abi.h", "core/plan/"]),
     ("core/plan/plan.", FORMULA),
-    ("core/plan/windows.", FORMULA),
+    ("core/plan/window_pools.", FORMULA),
     ("core/plan/replan.", FORMULA),
     ("core/plan/suggest.", FORMULA),
     ("core/plan/", PLAN_KV),

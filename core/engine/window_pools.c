@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pools of KV groups beside the main one. What serving allows decides their size, so they are
 // taken with the workspace and stay as they are while it serves.
-#include "core/engine/windows.h"
+#include "core/engine/window_pools.h"
 
 #include "core/engine/core.h"
 #include "core/engine/defaults.h"

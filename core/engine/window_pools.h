@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pools of KV groups beside the main one (windows.c).
-#ifndef PLM_ENGINE_WINDOWS_H
-#define PLM_ENGINE_WINDOWS_H
+// The pools of KV groups beside the main one (window_pools.c).
+#ifndef PLM_ENGINE_WINDOW_POOLS_H
+#define PLM_ENGINE_WINDOW_POOLS_H
 
 struct plm_core;
 struct plm_plan_limits;
