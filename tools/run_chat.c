@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/out.h"
 #include "tools/run.h"
-#include "tools/serve/out.h"
 
 struct plm_run_chat {
     json_object *body;

@@ -12,7 +12,7 @@
 #include "core/plimsoll.h"
 #include "core/template/template.h"
 #include "core/tokenizer/tok_split.h"
-#include "tools/serve/json.h"
+#include "tools/json.h"
 #include "tools/serve/openai_request.h"
 
 #ifndef TEST_MODELS

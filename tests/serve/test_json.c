@@ -7,7 +7,7 @@
 
 #include "tests/support/heap.h"
 #include "tests/support/suite.h"
-#include "tools/serve/json.h"
+#include "tools/json.h"
 
 static const struct shape {
     const char *head, *part, *tail;

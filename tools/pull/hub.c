@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "tools/serve/json.h"
+#include "tools/json.h"
 
 // Digits and letters of ASCII alone, whatever the locale.
 static bool is_word(char c)

@@ -8,9 +8,9 @@
 #include "tools/cmd.h"
 #include "tools/files.h"
 #include "tools/opts.h"
+#include "tools/out.h"
 #include "tools/pull/cache.h"
 #include "tools/pull/fetch.h"
-#include "tools/serve/out.h"
 
 struct flags {
     bool json;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "core/plimsoll.h"
-#include "tools/serve/out.h"
+#include "tools/out.h"
 
 struct plm_api_error {
     int http;           // status; 0: no error

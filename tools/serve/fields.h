@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
+#include "tools/json.h"
 #include "tools/serve/errors.h"
-#include "tools/serve/json.h"
 
 // One per format of bodies; they are bits of a set.
 enum plm_fields_format {

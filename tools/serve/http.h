@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/serve/out.h"
+#include "tools/out.h"
 #include "tools/serve/peers.h"
 
 struct plm_http;

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 #include "core/plimsoll.h"
+#include "tools/json.h"
+#include "tools/out.h"
 #include "tools/serve/errors.h"
-#include "tools/serve/json.h"
-#include "tools/serve/out.h"
 
 #define PLM_LOGIT_BIAS_MAX 1024 // OpenAI allows 300
 #define PLM_SALT_BYTES     192  // of cache_salt with the key's prefix

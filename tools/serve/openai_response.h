@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 #include "core/plimsoll.h"
+#include "tools/out.h"
 #include "tools/serve/errors.h"
 #include "tools/serve/openai_request.h"
-#include "tools/serve/out.h"
 
 // Logprobs of the completions format are four parallel arrays; of the chat format, the first alone.
 enum plm_logprob_list { PLM_LP_TOKENS, PLM_LP_LOGPROBS, PLM_LP_TOP, PLM_LP_OFFSETS, PLM_LP_LISTS };

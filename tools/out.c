@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/serve/out.h"
+#include "tools/out.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of request bodies. One bounded scan judges the whole text by the letter of RFC 8259 and
-// finds the members of the top-level object; values are decoded one by one when somebody asks for
-// them, so that a long conversation is never held as a tree. Refused besides bad syntax: single
-// quotes, NaN, duplicate keys, NUL in a key, lone surrogates, bad UTF-8, too deep, too many values.
-#ifndef PLM_SERVE_JSON_H
-#define PLM_SERVE_JSON_H
+// JSON texts of others: request bodies, and the answers of a hub. One bounded scan judges the whole
+// text by the letter of RFC 8259 and finds the members of the top-level object; values are decoded
+// one by one when somebody asks for them, so that a long conversation is never held as a tree.
+// Refused besides bad syntax: single quotes, NaN, duplicate keys, NUL in a key, lone surrogates,
+// bad UTF-8, too deep, too many values.
+#ifndef PLM_TOOLS_JSON_H
+#define PLM_TOOLS_JSON_H
 
 #include <json-c/json_object.h>
 #include <stdbool.h>
@@ -12,7 +13,7 @@
 #include <stdint.h>
 
 #include "core/plimsoll.h"
-#include "tools/serve/out.h"
+#include "tools/out.h"
 
 #define PLM_JSON_DEPTH_MAX 64
 // Values and keys of one body. A prompt of token ids for the longest contexts fits.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A growable byte string whose capacity is charged to the engine's host budget, with a JSON writer.
 // It holds request bodies on their way in and responses on their way out.
-#ifndef PLM_SERVE_OUT_H
-#define PLM_SERVE_OUT_H
+#ifndef PLM_TOOLS_OUT_H
+#define PLM_TOOLS_OUT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

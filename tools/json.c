@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/serve/json.h"
+#include "tools/json.h"
 
 #include <errno.h>
 #include <json-c/json_tokener.h>
