@@ -140,16 +140,18 @@ struct plm_matmul_args {
 };
 
 // Angles of a step: table[r][i] = (cos, sin) * scale of pos[r] * increments[i] / 2^64 turns,
-// i < dims/2. The product wraps at 2^64, which drops whole turns exactly; as an int64 it is the
-// angle between minus and plus half a turn. The CPU computes in double and rounds.
+// i < dims/2, where there are scales also times scales[pos[r] / scale_span]. The product wraps at
+// 2^64, which drops whole turns exactly; as an int64 it is the angle between minus and plus half a
+// turn. The CPU computes in double and rounds.
 struct plm_rope_table_args {
     uint64_t pos;        // int32 [rows]
     uint64_t increments; // uint64 [dims/2]: phase per position, in units of 2^-64 of a turn
     uint64_t dst;        // float32 [rows, dims/2, 2]
+    uint64_t scales;     // optional float32: of each scale_span positions
     uint32_t rows;
-    uint32_t dims; // rotated elements of a head, even
-    float scale;   // the magnitude that yarn and longrope give to q and k; 0: 1
-    uint32_t pad;
+    uint32_t dims;       // rotated elements of a head, even
+    float scale;         // the magnitude that yarn and longrope give to q and k; 0: 1
+    uint32_t scale_span; // not 0 where there are scales
 };
 
 PLM_ENUM(plm_rope_mode)
@@ -168,7 +170,8 @@ struct plm_head_norms {
     uint32_t pad;
 };
 
-// Norms of heads and rope on q and k, both in place, and the write of k and v to the cache. Rope
+// Norms of heads and rope on q and k, both in place, and the write of k and v to the cache. Where
+// heads is 0, q is left alone, where kv_heads is 0 k, v and the cache. Rope
 // rotates the first dims elements of every head; none where dims is 0, and the table is not read
 // then. slots[r] is the address of the block that token r goes to, pos[r] % 16 its place in it.
 // layer_offset and slots are multiples of 64.

@@ -35,7 +35,9 @@ PLM_KERNEL(plm_rope_table, 256, 4, plm_rope_table_args)
     const float radians = 3.40612158e-19f; // of 2^-64 of a turn: 2 pi / 2^64
     const cos_sin x = cos_sin_of((float)rest * radians);
     const float c = (quarter & 1) != 0 ? -x.s : x.c, s = (quarter & 1) != 0 ? x.c : x.s;
-    const float scale = a.scale != 0.0f ? a.scale : 1.0f;
+    float scale = a.scale != 0.0f ? a.scale : 1.0f;
+    if (a.scales != 0)
+        scale *= ((const float *)a.scales)[(uint32_t)pos / a.scale_span];
     float *dst = (float *)a.dst + ((uint64_t)r * pairs + i) * 2;
     dst[0] = ((quarter & 2) != 0 ? -c : c) * scale;
     dst[1] = ((quarter & 2) != 0 ? -s : s) * scale;

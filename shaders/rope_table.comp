@@ -37,5 +37,7 @@ void main()
     if ((quarter & 1u) != 0u)
         x = vec2(-x.y, x.x);
     x *= a.scale != 0.0 ? a.scale : 1.0;
+    if (a.scales != 0ul)
+        x *= plm_f32_at(a.scales + uint64_t(uint(pos) / a.scale_span) * 4ul).v;
     plm_vec2_at(a.dst + (uint64_t(r) * pairs + i) * 8ul).v = (quarter & 2u) != 0u ? -x : x;
 }

@@ -12,9 +12,11 @@ void PLM_CPU_FN(rope_table)(const void *args, uint32_t begin, uint32_t end, void
     const struct plm_rope_table_args *a = args;
     const uint64_t *increments = PLM_PTR(const uint64_t, a->increments);
     const uint32_t pairs = a->dims / 2;
-    const double scale = a->scale != 0.0f ? (double)a->scale : 1.0;
     for (uint32_t r = begin; r < end; r++) {
         const uint64_t pos = (uint64_t)(int64_t)PLM_PTR(const int32_t, a->pos)[r];
+        double scale = a->scale != 0.0f ? (double)a->scale : 1.0;
+        if (a->scales != 0)
+            scale *= (double)PLM_PTR(const float, a->scales)[pos / a->scale_span];
         float *dst = PLM_PTR(float, a->dst) + (uint64_t)r * pairs * 2;
         for (uint32_t i = 0; i < pairs; i++) {
             const double angle = (double)(int64_t)(pos * increments[i]) * ROPE_UNIT;

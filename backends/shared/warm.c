@@ -46,7 +46,7 @@ size_t plm_warm_args(enum plm_op op, const struct plm_warm_memory *memory,
     case PLM_OP_RMS_NORM: ARGS(rms_norm, out, in, in, 0, out, rows, N, 1e-5f, 0);
     case PLM_OP_QUANTIZE: ARGS(quantize, in, out, rows, N);
     case PLM_OP_MATMUL: ARGS(matmul, in, in, out, 0, type, act, rows, N, N_OUT, N_OUT, 0, 0);
-    case PLM_OP_ROPE_TABLE: ARGS(rope_table, in, in, out, rows, dim, 0, 0);
+    case PLM_OP_ROPE_TABLE: ARGS(rope_table, in, in, out, in, rows, dim, 0, 1);
     case PLM_OP_ROPE_KV:
         ARGS(rope_kv, out, out, in, in, at, in, 0, 0, rows, ld, heads, KV_HEADS, dim, dim,
              PLM_ROPE_NORM, kv_type);

@@ -201,6 +201,12 @@ const struct plm_weight *plm_rope_weight(const struct plm_model *model, uint32_t
 // Phase increments of each pair of a head, for plm_rope_table. factors (may be NULL) divide them.
 // False where one is not finite.
 bool plm_rope_increments(const struct plm_rope_spec *rope, const float *factors, uint64_t *ret);
+// By how much q grows in each span of positions. They lie behind the increments.
+void plm_rope_scales(const struct plm_rope_spec *rope, float *ret);
+static inline uint64_t plm_rope_increments_bytes(const struct plm_rope_spec *rope)
+{
+    return sizeof(uint64_t) * (rope->dims / 2);
+}
 
 // ---- weights (weights.c) ----
 

@@ -182,13 +182,18 @@ static void embed(struct plm_pass *p)
                                            .scale = m->hp.embd_scale};
     PLM_LAUNCH(p, get_rows, &rows);
     for (uint32_t i = 0; i < m->hp.n_ropes; i++) {
-        const struct plm_rope_table_args rope = {.pos = p->at[PLM_BUF_POS],
-                                                 .increments = plm_rope_weight(m, i)->addr,
-                                                 .dst = p->at[PLM_BUF_ROPE + i],
-                                                 .rows = p->rows,
-                                                 .dims = m->hp.ropes[i].dims,
-                                                 .scale = m->hp.ropes[i].magnitude};
-        PLM_LAUNCH(p, rope_table, &rope);
+        const struct plm_rope_spec *rope = &m->hp.ropes[i];
+        const uint64_t increments = plm_rope_weight(m, i)->addr;
+        const struct plm_rope_table_args a = {
+            .pos = p->at[PLM_BUF_POS],
+            .increments = increments,
+            .dst = p->at[PLM_BUF_ROPE + i],
+            .scales = rope->n_scales > 0 ? increments + plm_rope_increments_bytes(rope) : 0,
+            .rows = p->rows,
+            .dims = rope->dims,
+            .scale = rope->magnitude,
+            .scale_span = rope->scale_span};
+        PLM_LAUNCH(p, rope_table, &a);
     }
     plm_pass_barrier(p);
 }

@@ -15,9 +15,10 @@ enum plm_need { PLM_ABSENT, PLM_OPTIONAL, PLM_REQUIRED };
 
 // ---- rope ----
 
-#define PLM_ROPES_MAX      4   // different rotations within one model
-#define PLM_ROPE_PAIRS_MAX 128 // rope.c keeps the rotated elements of a head below twice of it
-#define PLM_ROPE_NONE      PLM_ROPES_MAX // of a layer that rotates nothing
+#define PLM_ROPES_MAX       4   // different rotations within one model
+#define PLM_ROPE_PAIRS_MAX  128 // rope.c keeps the rotated elements of a head below twice of it
+#define PLM_ROPE_NONE       PLM_ROPES_MAX // of a layer that rotates nothing
+#define PLM_ROPE_SCALES_MAX 1024          // load.c keeps those of a rope on its stack
 
 // One rotation: the phase increments of its pairs follow from these.
 struct plm_rope_spec {
@@ -26,6 +27,10 @@ struct plm_rope_spec {
     float base;
     float freq_scale; // 1 / scaling factor
     float magnitude;  // of cosine and sine, that is of q and k each
+    // Of q alone: it grows by 1 + temperature * ln(1 + n) where n whole spans of scale_span
+    // positions lie before it. n_scales spans are the trained context; 0: it does not grow.
+    float temperature;
+    uint32_t scale_span, n_scales;
     // yarn: pairs up to `keep` keep their increments, those from `scale` on are scaled, those
     // between are blended. Both 0: all are scaled.
     float keep, scale;
@@ -47,6 +52,7 @@ struct plm_layer_spec {
     uint32_t n_head, n_kv_head;
     uint32_t head_dim;
     uint32_t rope;                  // number of the model's rope, or PLM_ROPE_NONE
+    uint32_t q_rope;                // of q, where it is another one than of k; 0: the same
     uint32_t window;                // positions that a row sees, its own included; 0: all
     uint32_t kv_layer;              // 0: its own K and V; n: those of the layer n before it
     uint32_t v_is_k;                // 1: K before its rope is V, too

@@ -42,6 +42,12 @@ static int device_layout(const void *ctx, enum plm_type type, uint32_t n_in, uin
     return plm_device_weight_layout(ctx, type, n_in, n_out, ret);
 }
 
+// Of phases: those of the ropes lie before those with their long factors.
+static const struct plm_rope_spec *rope_of(const struct loader *ld, const struct plm_weight *w)
+{
+    return &ld->model->hp.ropes[(w - ld->model->ropes) % ld->model->hp.n_ropes];
+}
+
 static int layout(const struct loader *ld, const struct plm_weight *w,
                   struct plm_weight_layout *ret)
 {
@@ -49,7 +55,10 @@ static int layout(const struct loader *ld, const struct plm_weight *w,
     switch (w->decl->kind) {
     case PLM_WEIGHT_MATRIX: break;
     case PLM_WEIGHT_VECTOR: bytes = sizeof(float) * w->n_in; break;
-    case PLM_WEIGHT_PHASES: bytes = sizeof(uint64_t) * w->n_in; break;
+    case PLM_WEIGHT_PHASES:
+        bytes =
+            plm_rope_increments_bytes(rope_of(ld, w)) + sizeof(float) * rope_of(ld, w)->n_scales;
+        break;
     case PLM_WEIGHT_RECORD: bytes = w->n_in; break;
     }
     if (!plm_weight_is_matrix(w)) {
@@ -265,8 +274,8 @@ static int load_vector(struct loader *ld, const struct plm_weight *w, float *vis
 
 static int load_phases(struct loader *ld, const struct plm_weight *w)
 {
-    const struct plm_rope_spec *rope =
-        &ld->model->hp.ropes[(w - ld->model->ropes) % ld->model->hp.n_ropes];
+    const struct plm_rope_spec *rope = rope_of(ld, w);
+    float scales[PLM_ROPE_SCALES_MAX];
     float factors[PLM_ROPE_PAIRS_MAX];
     uint64_t increments[PLM_ROPE_PAIRS_MAX];
     const bool bent = w->tensor != NULL;
@@ -276,7 +285,13 @@ static int load_phases(struct loader *ld, const struct plm_weight *w)
                      "the file's rope frequencies (keys rope.*%s%.*s) are not all finite",
                      bent ? ", tensor " : "", bent ? (int)w->tensor->name.len : 0,
                      bent ? w->tensor->name.ptr : "");
-    return r == PLM_OK ? copy_in(ld, w->addr, increments, sizeof(increments[0]) * w->n_in) : r;
+    if (r == PLM_OK)
+        r = copy_in(ld, w->addr, increments, plm_rope_increments_bytes(rope));
+    if (r != PLM_OK || rope->n_scales == 0)
+        return r;
+    plm_rope_scales(rope, scales);
+    return copy_in(ld, w->addr + plm_rope_increments_bytes(rope), scales,
+                   sizeof(scales[0]) * rope->n_scales);
 }
 
 static int load_record(struct loader *ld, const struct plm_weight *w)

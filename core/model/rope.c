@@ -127,6 +127,12 @@ static double scale_of(const struct plm_rope_spec *rope, uint32_t i)
     return scale * scaled + (1 - scaled);
 }
 
+void plm_rope_scales(const struct plm_rope_spec *rope, float *ret)
+{
+    for (uint32_t n = 0; n < rope->n_scales; n++)
+        ret[n] = (float)(1 + (double)rope->temperature * log1p(n));
+}
+
 // Fractions of a turn in units of 2^-64: whole turns drop out of the product with a position by
 // themselves, so a device needs no float64 to find an exact angle far into a text.
 bool plm_rope_increments(const struct plm_rope_spec *rope, const float *factors, uint64_t *ret)

@@ -143,10 +143,24 @@ static void conf_make_rope_table(struct conf_case *c, struct conf_rng *rng)
         increments[i] >>= conf_below(rng, 64);
     }
     increments[0] = conf_below(rng, 2) ? 0 : UINT64_MAX;
+    if (conf_below(rng, 2)) {
+        // As many as the positions need, and of some positions the last before the next one.
+        uint32_t last = 0;
+        a.scale_span = conf_range(rng, 1000, 1u << 20);
+        for (uint32_t i = 0; i < a.rows; i++) {
+            if (conf_below(rng, 4) == 0)
+                pos[i] = (int32_t)((uint32_t)pos[i] / a.scale_span * a.scale_span +
+                                   (conf_below(rng, 2) ? a.scale_span - 1 : 0));
+            last = (uint32_t)pos[i] / a.scale_span > last ? (uint32_t)pos[i] / a.scale_span : last;
+        }
+        float *scales = conf_input(c, FIELD(rope_table, scales), (last + 1) * 4);
+        for (uint32_t i = 0; i <= last; i++)
+            scales[i] = 1.0f + 0.5f * conf_normal(rng);
+    }
     conf_output(c, FIELD(rope_table, dst), (uint64_t)a.rows * a.dims * 4);
     conf_set_args(c, &a);
-    snprintf(c->label, sizeof c->label, "rope_table rows %u dims %u scale %g", a.rows, a.dims,
-             (double)a.scale);
+    snprintf(c->label, sizeof c->label, "rope_table rows %u dims %u scale %g span %u", a.rows,
+             a.dims, (double)a.scale, a.scale_span);
 }
 
 static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
@@ -159,6 +173,9 @@ static void conf_make_rope_kv(struct conf_case *c, struct conf_rng *rng)
     a.heads = s.kv_heads * conf_range(rng, 1, 4);
     a.layer_offset = conf_below(rng, s.layers) * s.layer_bytes;
     a.ld = a.heads * s.head_dim + conf_below(rng, 9);
+    const uint32_t part = conf_below(rng, 6); // sometimes q alone, or k and v
+    a.heads = part == 0 ? 0 : a.heads;
+    a.kv_heads = part == 1 ? 0 : a.kv_heads;
     a.dims = conf_draw_rope_dims(a.head_dim, rng);
     a.mode = conf_below(rng, 2) ? PLM_ROPE_NEOX : PLM_ROPE_NORM;
     conf_begin(c, PLM_OP_ROPE_KV, sizeof a);

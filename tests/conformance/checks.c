@@ -351,7 +351,7 @@ static bool table_near(struct conf_case *c)
     const int32_t *pos = DATA(int32_t, rope_table, pos);
     const uint64_t *increments = DATA(uint64_t, rope_table, increments);
     const float *got = DATA(float, rope_table, dst);
-    const double scale = a->scale != 0.0f ? (double)a->scale : 1.0;
+    const float *scales = DATA(float, rope_table, scales);
     for (uint32_t i = 0; i < a->rows * a->dims / 2; i++) {
         uint32_t k = i % (a->dims / 2);
         // Both halves' products are exact, and no integer wraps.
@@ -359,8 +359,12 @@ static bool table_near(struct conf_case *c)
         const long double high = p * (uint32_t)(increments[k] >> 32) * 0x1p-32L;
         const long double low = p * (uint32_t)increments[k] * 0x1p-64L;
         const double angle = (double)((fmodl(high, 1) + low) * 6.283185307179586476925L);
-        if (!(fabs(cos(angle) * scale - (double)got[i * 2]) < 1e-7 * 2) ||
-            !(fabs(sin(angle) * scale - (double)got[i * 2 + 1]) < 1e-7 * 2)) {
+        double scale = a->scale != 0.0f ? (double)a->scale : 1.0;
+        if (scales != NULL)
+            scale *= (double)scales[pos[i / (a->dims / 2)] / (int32_t)a->scale_span];
+        const double tolerance = 2e-7 * fmax(1, fabs(scale));
+        if (!(fabs(cos(angle) * scale - (double)got[i * 2]) < tolerance) ||
+            !(fabs(sin(angle) * scale - (double)got[i * 2 + 1]) < tolerance)) {
             printf("FAIL %s: entry %u\n", c->label, i);
             return false;
         }

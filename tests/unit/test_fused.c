@@ -58,7 +58,7 @@ static void compare(const char *name, bool strict)
 static const char *const models[] = {
     "llama-rope3-q8_0",  "llama-k256-q4_k_m",  "llama-tied-bf16",    "qwen2-tied-q8_0",
     "qwen2-untied-q4_1", "mistral-window-f32", "phi3-longrope-q8_0", "qwen3-tied-q8_0",
-    "gemma3-q8_0",       "smollm3-q8_0"};
+    "gemma3-q8_0",       "smollm3-q8_0",       "mistral3-q8_0"};
 
 START_TEST(fused_steps_have_the_bits_of_plain_ones)
 {
@@ -81,11 +81,9 @@ START_TEST(a_layer_of_one_type_is_eight_dispatches)
     static const struct {
         const char *name;
         uint32_t layer, ropes;
-    } layers[] = {{"llama-rope3-q8_0", 8, 1},
-                  {"phi3-longrope-q8_0", 8, 1},
-                  {"qwen3-tied-q8_0", 8, 1},
-                  {"gemma3-q8_0", 10, 2},
-                  {"smollm3-q8_0", 8, 1}};
+    } layers[] = {{"llama-rope3-q8_0", 8, 1}, {"phi3-longrope-q8_0", 8, 1},
+                  {"qwen3-tied-q8_0", 8, 1},  {"gemma3-q8_0", 10, 2},
+                  {"smollm3-q8_0", 8, 1},     {"mistral3-q8_0", 9, 2}}; // q has a rope of its own
     struct runner *r = open_model(layers[_i].name, runner_fused_cpu(PLM_GPU_PREFERS), false);
     float *logits = malloc(sizeof(float) * runner_facts(r)->n_vocab);
     step(r, 0, 1, logits);
@@ -104,7 +102,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, fused_steps_have_the_bits_of_plain_ones, 0, n);
     tcase_add_loop_test(tcase, so_they_have_with_float_activations, 0, n);
-    tcase_add_loop_test(tcase, a_layer_of_one_type_is_eight_dispatches, 0, 5);
+    tcase_add_loop_test(tcase, a_layer_of_one_type_is_eight_dispatches, 0, 6);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);
 }

@@ -336,6 +336,23 @@ static void too_many_factors(struct gguf_writer *w)
     factors(w, "rope_factors_short.weight", HEAD_DIM / 2 + 1);
 }
 
+static void temperature_of_nothing(struct gguf_writer *w)
+{
+    gguf_writer_f32(w, "mistral3.attention.temperature_scale", 0.1f);
+}
+
+static void temperature_of_a_part(struct gguf_writer *w)
+{
+    temperature_of_nothing(w);
+    gguf_writer_u32(w, "mistral3.rope.scaling.original_context_length", 64);
+    gguf_writer_u32(w, "mistral3.rope.dimension_count", HEAD_DIM / 2);
+}
+
+static void temperature_below_zero(struct gguf_writer *w)
+{
+    gguf_writer_f32(w, "mistral3.attention.temperature_scale", -0.1f);
+}
+
 static void nobodys_tensor(struct gguf_writer *w)
 {
     factors(w, "blk.0.attn_sinks.weight", N_HEAD);
@@ -366,6 +383,12 @@ static const struct {
      "key phi3.rope.scaling.original_context_length is missing"},
     {"phi3", too_many_factors, PLM_ERR_FORMAT,
      "tensor rope_factors_short.weight has the shape [9, 1, 1, 1], not [8, 1]"},
+    {"mistral3", temperature_of_nothing, PLM_ERR_FORMAT,
+     "key mistral3.rope.scaling.original_context_length is missing"},
+    {"mistral3", temperature_of_a_part, PLM_ERR_UNSUPPORTED,
+     "a temperature of attention with 8 of 16 elements rotated is not supported"},
+    {"mistral3", temperature_below_zero, PLM_ERR_FORMAT,
+     "key mistral3.attention.temperature_scale is -0.1, not a positive number"},
     {"llama", nobodys_tensor, PLM_ERR_UNSUPPORTED,
      "tensor blk.0.attn_sinks.weight is not part of the architecture llama"},
     {"mamba", NULL, PLM_ERR_UNSUPPORTED, "architecture \"mamba\" is not supported (there are: "},

@@ -162,9 +162,31 @@ static const struct plm_rope_spec *rope_of(const struct plm_pass *p, const struc
     return layer->spec.rope == PLM_ROPE_NONE ? &none : &p->model->hp.ropes[layer->spec.rope];
 }
 
-static uint64_t angles_of(const struct plm_pass *p, const struct plm_layer *layer)
+static uint64_t angles_of_k(const struct plm_pass *p, const struct plm_layer *layer)
 {
     return layer->spec.rope == PLM_ROPE_NONE ? 0 : p->at[PLM_BUF_ROPE + layer->spec.rope];
+}
+
+static uint64_t angles_of_q(const struct plm_pass *p, const struct plm_layer *layer)
+{
+    const uint32_t rope = layer->spec.q_rope;
+    return rope == 0 ? angles_of_k(p, layer) : p->at[PLM_BUF_ROPE + rope];
+}
+
+// A rope of its own takes q a launch of its own.
+static void rotate(struct plm_pass *p, const struct plm_layer *layer,
+                   const struct plm_rope_kv_args *both)
+{
+    struct plm_rope_kv_args q = *both, kv = *both;
+    if (layer->spec.q_rope == 0) {
+        PLM_LAUNCH(p, rope_kv, both);
+        return;
+    }
+    q.table = angles_of_q(p, layer);
+    q.kv_heads = 0;
+    kv.heads = 0;
+    PLM_LAUNCH(p, rope_kv, &q);
+    PLM_LAUNCH(p, rope_kv, &kv);
 }
 
 // q, k and v side by side in the scratch, rotated; k and v also go to the cache.
@@ -182,7 +204,7 @@ static void project_apart(struct plm_pass *p, const struct plm_layer *layer)
     const struct plm_rope_kv_args a = {.q = q,
                                        .k = k,
                                        .v = v,
-                                       .table = angles_of(p, layer),
+                                       .table = angles_of_k(p, layer),
                                        .slots = plm_pass_slots(p, layer->group),
                                        .pos = p->at[PLM_BUF_POS],
                                        .norms = layer->mixer[HEAD_NORMS].addr,
@@ -195,7 +217,7 @@ static void project_apart(struct plm_pass *p, const struct plm_layer *layer)
                                        .dims = rope_of(p, layer)->dims,
                                        .mode = rope_of(p, layer)->mode,
                                        .kv_type = kv_type(p, layer)};
-    PLM_LAUNCH(p, rope_kv, &a);
+    rotate(p, layer, &a);
 }
 
 // Row stride of q: rows of it alone, or of q, k and v.
@@ -204,7 +226,8 @@ static uint32_t ld_q(const struct plm_pass *p, const struct plm_layer_spec *s)
     return (s->n_head + (plm_pass_uses(p, PLM_OP_QKV) ? 0 : 2 * s->n_kv_head)) * s->head_dim;
 }
 
-// The same with q alone in the scratch: one launch for each type among the weights.
+// The same with q alone in the scratch: one launch for each type among the weights, and one for q
+// where it has a rope of its own.
 static void project_fused(struct plm_pass *p, const struct plm_layer *layer)
 {
     const struct plm_layer_spec *s = &layer->spec;
@@ -216,7 +239,7 @@ static void project_fused(struct plm_pass *p, const struct plm_layer *layer)
         const enum plm_act act = plm_pass_act(p, &w[i]);
         struct plm_qkv_args a = {.x = plm_pass_input(p, &w[i]),
                                  .q = p->at[PLM_BUF_SCRATCH],
-                                 .table = angles_of(p, layer),
+                                 .table = i == 0 ? angles_of_q(p, layer) : angles_of_k(p, layer),
                                  .slots = plm_pass_slots(p, layer->group),
                                  .pos = p->at[PLM_BUF_POS],
                                  .norms = layer->mixer[HEAD_NORMS].addr,
@@ -231,7 +254,7 @@ static void project_fused(struct plm_pass *p, const struct plm_layer *layer)
         uint64_t *const weight[] = {&a.weight_q, &a.weight_k, &a.weight_v};
         uint64_t *const bias_of[] = {&a.bias_q, &a.bias_k, &a.bias_v};
         for (int j = i; j < 3; j++) {
-            if (w[j].tensor->type != type)
+            if (w[j].tensor->type != type || (s->q_rope != 0 && i == 0 && j > 0))
                 continue;
             *weight[j] = w[j].addr;
             *bias_of[j] = bias[j].addr;

@@ -94,17 +94,17 @@ def qwen3_yarn():
 
 
 def mistral3():
-    # Up to the original context the temperature of attention is 1.
-    rope = yarn(2.0, 512, 1e6, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
-                llama_4_scaling_beta=0.1)
+    # Beyond the original context, which the longest case is twice, the temperature of attention rises.
+    rope = yarn(8.0, 128, 1e6, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.5)
     config = transformers.Ministral3Config(**SMALL, num_hidden_layers=3, tie_word_embeddings=False,
                                            sliding_window=None, rope_parameters=rope)
 
     def keys(writer):
         writer.add_rope_freq_base(1e6)
-        yarn_keys(writer, 2.0, 512)
+        yarn_keys(writer, 8.0, 128)
         writer.add_rope_scaling_yarn_log_mul(1.0)
-        writer.add_float32("mistral3.attention.temperature_scale", 0.1)
+        writer.add_float32("mistral3.attention.temperature_scale", 0.5)
     return config, LAYER, True, 0.0, keys
 
 
