@@ -7,8 +7,9 @@ Usage: turn.py ROTATION COMMITS LABEL < NAMES
 NAMES are tests of the build LABEL, one a line, as `meson test --list` prints them or bare. ROTATION has
 lines `LABEL PATTERN PERIOD  # reason`: a test whose name fits PATTERN runs at every PERIOD-th commit
 only. COMMITS, the number of commits up to this one, decides: each of PERIOD commits in a row takes
-those whose place among the tests of its line falls on it, so that all of a line run within PERIOD
-commits and each commit runs about as many. What no line names always runs.
+those whose place falls on it, so that all of a line run within PERIOD commits. The places of a line
+follow those of the line before, so that each commit runs about as many. What no line names always
+runs.
 
 Prints the names that are due, one a line; on standard error, in one line, those that are left for
 another commit. A line that fits no name of its build is an error (status 1): it would rotate nothing.
@@ -38,12 +39,14 @@ def main():
     names = [line.strip().split(" / ")[-1] for line in sys.stdin if line.strip()]
     later = set()
     taken = set()
+    place = 0
     for pattern, period in read_lines(path, label):
         fits = [name for name in names if fnmatch.fnmatchcase(name, pattern) and name not in taken]
         if not fits:
             sys.exit(f"{path}: no test of {label} is called {pattern}")
         taken.update(fits)
-        later.update(name for at, name in enumerate(fits) if (commits + at) % period != 0)
+        later.update(name for at, name in enumerate(fits, place) if (commits + at) % period != 0)
+        place += len(fits)
     for name in names:
         if name not in later:
             print(name)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the forward against logits that an independent implementation computed in float32 from the
-// decoded weights of the same file. Usage: golden [--device ID | --fused] DIR...; a folder holds
-// NAME.gguf, NAME.ref.json and raw logits, or real-NAME.ref.json for models that lie under
-// $PLIMSOLL_TEST_MODELS.
+// decoded weights of the same file. Usage: golden [--device ID | --fused] [--only GLOB] DIR...; a
+// folder holds NAME.gguf, NAME.ref.json and raw logits, or real-NAME.ref.json for models that lie
+// under $PLIMSOLL_TEST_MODELS.
 //
 // Two readings of every model. Strict: reference kernels, float activations, float32 KV; it tells a
 // wrong bit from rounding. As served: fast kernels, 8-bit activations for quantised weights,
@@ -10,7 +10,9 @@
 //
 // --device ID: on that device (a device has no reference kernels; strict means the formats alone).
 // --fused: on the CPU, with every optional op.
+// --only GLOB: models whose names fit alone.
 #include <dirent.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +39,7 @@
 // Where the models run.
 static const char *device;
 static const struct plm_backend *backend;
+static const char *only = "*"; // names of models
 
 struct tally {
     int passed, failed, skipped;
@@ -318,7 +321,11 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 static int is_reference(const struct dirent *e)
 {
     const char *end = strstr(e->d_name, ".ref.json");
-    return end != NULL && strcmp(end, ".ref.json") == 0;
+    char name[256];
+    if (end == NULL || strcmp(end, ".ref.json") != 0)
+        return 0;
+    snprintf(name, sizeof(name), "%.*s", (int)(end - e->d_name), e->d_name);
+    return fnmatch(only, name, 0) == 0;
 }
 
 int main(int argc, char **argv)
@@ -333,6 +340,10 @@ int main(int argc, char **argv)
         }
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
             device = argv[++i];
+            continue;
+        }
+        if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            only = argv[++i];
             continue;
         }
         int n = scandir(argv[i], &names, is_reference, by_name);
