@@ -31,14 +31,31 @@ PLM_ARGS(plm_attention_split_args);
 PLM_ARGS(plm_attention_args);
 #endif
 
-#ifdef PLM_KV_F32
-#define ELEM 4
+// Two neighbouring elements of a head's part of a block; in Q8_0 their codes, which are to be scaled.
+#if defined(PLM_KV_F32)
+#define KV_TYPE PLM_TYPE_F32
+#define ELEM    4
 vec2 load_pair(uint64_t address)
 {
     return plm_vec2_at(address).v;
 }
+#elif defined(PLM_KV_Q8_0)
+#define KV_TYPE PLM_TYPE_Q8_0
+#define ELEM    1
+vec2 load_pair(uint64_t address)
+{
+    int codes = int(plm_u16_at(address).v);
+    return vec2(bitfieldExtract(codes, 0, 8), bitfieldExtract(codes, 8, 8));
+}
+
+// Scale i of the part that begins there.
+float load_scale(uint64_t part, uint i)
+{
+    return plm_f16_to_f32(plm_u16_at(part + PLM_KV_HEAD_ELEMENTS(a.head_dim) + i * 2u).v);
+}
 #else
-#define ELEM 2
+#define KV_TYPE PLM_TYPE_F16
+#define ELEM    2
 vec2 load_pair(uint64_t address)
 {
     return unpackHalf2x16(plm_u32_at(address).v);
@@ -90,11 +107,23 @@ void score(uint begin)
     [[unroll]] for (uint q = 0; q < QUERIES; q++)
         dot[q] = vec2(0);
     if (begin + j + 1 >= earliest && begin + j < longest) { // so their block is there
-        uint64_t at = blocks[j / PLM_KV_BLOCK_TOKENS] + (j % PLM_KV_BLOCK_TOKENS) * ELEM;
+        const uint64_t part = blocks[j / PLM_KV_BLOCK_TOKENS];
+        uint64_t at = part + (j % PLM_KV_BLOCK_TOKENS) * ELEM;
+#if defined(PLM_KV_Q8_0)
+        vec2 scales;
+#endif
         for (uint d = 0; d < a.head_dim; d += 4, at += 4 * PLM_KV_BLOCK_TOKENS * ELEM) {
             vec2 k[4];
             [[unroll]] for (uint i = 0; i < 4; i++)
                 k[i] = load_pair(at + i * (PLM_KV_BLOCK_TOKENS * ELEM));
+#if defined(PLM_KV_Q8_0)
+            if (d % PLM_KV_Q8_BLOCK == 0) {
+                uint s = d / PLM_KV_Q8_BLOCK * PLM_KV_BLOCK_TOKENS + j % PLM_KV_BLOCK_TOKENS;
+                scales = vec2(load_scale(part, s), load_scale(part, s + 1));
+            }
+            [[unroll]] for (uint i = 0; i < 4; i++)
+                k[i] *= scales; // exact
+#endif
             [[unroll]] for (uint q = 0; q < QUERIES; q++) {
                 vec4 x = query[q * (DIM_MAX / 4) + d / 4];
                 [[unroll]] for (uint i = 0; i < 4; i++)
@@ -155,15 +184,19 @@ void gather(uint begin, out vec2 ret[QUERIES])
 {
     const uint pairs = a.head_dim / 2, parts = GROUP / pairs;
     const uint part = gl_LocalInvocationIndex / pairs, pair = gl_LocalInvocationIndex % pairs;
-    const uint v_offset = (a.kv_heads * PLM_KV_BLOCK_TOKENS * a.head_dim + 2 * pair) * ELEM;
+    const uint64_t to_v = a.kv_heads * PLM_KV_HEAD_BYTES(KV_TYPE, a.head_dim); // from a head's K
     precise vec2 sum[QUERIES];
     [[unroll]] for (uint q = 0; q < QUERIES; q++)
         sum[q] = vec2(0);
     const uint end = min(TOKENS, longest - begin), lowest = earliest > begin ? earliest - begin : 0;
     uint j = part + lowest / parts * parts; // or the one after it
     for (j += j < lowest ? parts : 0; part < parts && j < end; j += parts) {
-        vec2 v = load_pair(blocks[j / PLM_KV_BLOCK_TOKENS] + v_offset +
-                           (j % PLM_KV_BLOCK_TOKENS) * a.head_dim * ELEM);
+        const uint64_t v_part = blocks[j / PLM_KV_BLOCK_TOKENS] + to_v;
+        const uint element = j % PLM_KV_BLOCK_TOKENS * a.head_dim + 2 * pair;
+        vec2 v = load_pair(v_part + element * ELEM);
+#if defined(PLM_KV_Q8_0)
+        v *= load_scale(v_part, element / PLM_KV_Q8_BLOCK); // exact
+#endif
         [[unroll]] for (uint q = 0; q < QUERIES; q++) // what a query does not see may be anything
             if (sees(q, begin + j))
                 sum[q] = plm_fma(vec2(weight[q * TOKENS + j]), v, sum[q]);
@@ -192,7 +225,7 @@ void attend(uint64_t table, uint split, out vec2 ret[QUERIES])
     const uint block = gl_LocalInvocationIndex, at = begin + block * PLM_KV_BLOCK_TOKENS;
     if (block < BLOCKS && at + PLM_KV_BLOCK_TOKENS > earliest && at < longest)
         blocks[block] = plm_u64_at(table + uint64_t(split * BLOCKS + block) * 8ul).v +
-                        a.layer_offset + kv_head * a.head_dim * PLM_KV_BLOCK_TOKENS * ELEM;
+                        a.layer_offset + kv_head * PLM_KV_HEAD_BYTES(KV_TYPE, a.head_dim);
     barrier();
     score(begin);
     barrier();

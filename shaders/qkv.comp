@@ -2,11 +2,12 @@
 // qkv: workgroup w takes rows w % parts * PLM_ROWS .. and one unit of a head of q, k or v. Without
 // WHOLE a unit is panel u of a head and the one half a head further, so that it holds both elements
 // of every pair that rope turns, in either mode; that wants whole panels in half a head, and all of
-// a head rotated where pairs lie half a head apart, and no norms. With WHOLE a unit is a head of any
-// shape, for 4 rows at most.
+// a head rotated where pairs lie half a head apart, no norms and no scales in the cache, which span
+// 32 elements. With WHOLE a unit is a head of any shape, for 4 rows at most.
 #version 460
 #include "shaders/lib/lanes.glsl"
 #include "shaders/lib/head.glsl"
+#include "shaders/lib/kv.glsl"
 #include "shaders/lib/rope.glsl"
 
 PLM_ARGS(plm_qkv_args);
@@ -32,6 +33,17 @@ uint first_panel, panel_step;
 uint head_dim()
 {
     return PLM_LOW(a.head_dim);
+}
+
+uint kv_type()
+{
+    return PLM_KIND(a.kinds, 3);
+}
+
+// Whether the head goes to a cache in Q8_0, which takes heads whole.
+bool stores_q8()
+{
+    return WHOLE && product != Q && kv_type() == PLM_TYPE_Q8_0;
 }
 
 uint64_t weight()
@@ -89,15 +101,16 @@ void products(uint first, uint last)
     plm_products(panel, a.x, first_row, a.rows, a.n_in);
 }
 
-void store(uint row, uint64_t layer, uint token, uint d, float x)
+// Where the row's token goes: its part of k or v, and its place there.
+uint64_t part_of(uint row)
 {
-    uint kv_type = PLM_KIND(a.kinds, 3);
-    if (product == Q)
-        plm_f32_at(a.q + (uint64_t(row) * a.ld_q + head * head_dim() + d) * 4ul).v = x;
-    else if (product == K)
-        plm_kv_store(layer, plm_kv_k(head, d, token, head_dim()), kv_type, x);
-    else
-        plm_kv_store(layer, plm_kv_v(head, d, token, PLM_HIGH(a.heads), head_dim()), kv_type, x);
+    uint64_t layer = plm_u64_at(a.slots + uint64_t(row) * 8ul).v + a.layer_offset;
+    return plm_kv_part(layer, product == K, head, PLM_HIGH(a.heads), head_dim(), kv_type());
+}
+
+uint token_place(uint row)
+{
+    return uint(plm_i32_at(a.pos + uint64_t(row) * 4ul).v) % PLM_KV_BLOCK_TOKENS;
 }
 
 // The address of the weights of the head's norm; 0: there is none.
@@ -117,7 +130,7 @@ void sum_squares()
     plm_head_sum(squares, head_dim(), plm_head_norms_at(a.norms).v.eps);
 }
 
-// Pair i of the unit's in row first_row + r.
+// Pair i of the unit's in row first_row + r: stored, or staged again to be stored in Q8_0.
 void finish(uint r, uint i)
 {
     uint row = first_row + r, dims = PLM_HIGH(a.head_dim), mode = PLM_KIND(a.kinds, 2);
@@ -134,14 +147,33 @@ void finish(uint r, uint i)
         x = vec2(plm_head_normed(x.x, r, weight, d.x), plm_head_normed(x.y, r, weight, d.y));
     if (product != V && pair < dims / 2u)
         x = plm_rope_rotate(x, a.table + uint64_t(row) * dims * 4ul, pair);
-    uint64_t layer = 0ul;
-    uint token = 0u;
-    if (product != Q) {
-        layer = plm_u64_at(a.slots + uint64_t(row) * 8ul).v + a.layer_offset;
-        token = uint(plm_i32_at(a.pos + uint64_t(row) * 4ul).v) % PLM_KV_BLOCK_TOKENS;
+    uint64_t part = product == Q || stores_q8() ? 0ul : part_of(row);
+    uint t = part == 0ul ? 0u : token_place(row);
+    for (uint c = 0u; c < 2u; c++)
+        if (product == Q)
+            plm_f32_at(a.q + (uint64_t(row) * a.ld_q + head * head_dim() + d[c]) * 4ul).v = x[c];
+        else if (stores_q8())
+            staged[r][place(d[c])] = x[c];
+        else
+            plm_kv_store(part, plm_kv_element(product == K, d[c], t, head_dim()), kv_type(), x[c]);
+}
+
+// Stores the head of all rows in Q8_0.
+void store_q8()
+{
+    uint lanes = head_dim() / 4u; // of a row
+    barrier();
+    for (uint begin = 0u; begin < PLM_ROWS * lanes; begin += PLM_GROUP) {
+        uint i = begin + gl_LocalInvocationIndex, r = i / lanes, d = i % lanes * 4u;
+        uint row = first_row + r;
+        bool live = i < PLM_ROWS * lanes && row < a.rows;
+        uint64_t part = live ? part_of(row) : 0ul;
+        uint t = live ? token_place(row) : 0u;
+        vec4 x = vec4(0.0);
+        for (uint c = 0u; live && c < 4u; c++)
+            x[c] = staged[r][d + c];
+        plm_kv_store_q8(live, part, product == K, d, t, head_dim(), x);
     }
-    store(row, layer, token, d.x, x.x);
-    store(row, layer, token, d.y, x.y);
 }
 
 void main()
@@ -167,4 +199,6 @@ void main()
     for (uint i = gl_LocalInvocationIndex; i < PLM_ROWS * pairs; i += PLM_GROUP)
         if (first_row + i / pairs < a.rows)
             finish(i / pairs, i % pairs);
+    if (stores_q8())
+        store_q8();
 }

@@ -177,7 +177,7 @@ static const struct row table[] = {
     {PLAIN(RMS_NORM, rms_norm)},
     {PLAIN(QUANTIZE, quantize)},
     {PLAIN(ROPE_TABLE, rope_table)},
-    {PLAIN(ROPE_KV, rope_kv)},
+    {PLAIN(ROPE_KV, rope_kv), .typed = BY_KV},
     {PLAIN(ATTENTION, attention), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
     {PLAIN(ATTENTION_SPLIT, attention_split), .typed = BY_KV, .spec = HEADS_AND_ROWS, .n_spec = 2},
     {PLAIN(ATTENTION_MERGE, attention_merge)},
@@ -332,10 +332,11 @@ struct facts {
 };
 
 // Whether both elements of every pair that rope turns lie in the same panel of either half, and
-// nothing is summed over a head.
+// neither a norm of heads nor a scale of the cache spans more of them.
 static bool by_halves(const struct plm_qkv_args *a)
 {
-    return a->norms == 0 && PLM_LOW(a->head_dim) % (2 * PANEL) == 0 &&
+    return a->norms == 0 && PLM_KIND(a->kinds, 3) != PLM_TYPE_Q8_0 &&
+           PLM_LOW(a->head_dim) % (2 * PANEL) == 0 &&
            (PLM_KIND(a->kinds, 2) == PLM_ROPE_NORM ||
             PLM_LOW(a->head_dim) == PLM_HIGH(a->head_dim));
 }
@@ -361,6 +362,10 @@ static struct facts facts_of(enum plm_op op, const void *args)
     if (op == PLM_OP_GLU) {
         const struct plm_glu_args *a = args;
         return (struct facts){.weight_type = a->type, .act = a->act, .rows = a->rows};
+    }
+    if (op == PLM_OP_ROPE_KV) {
+        const struct plm_rope_kv_args *a = args;
+        return (struct facts){.kv_type = a->kv_type, .rows = a->rows};
     }
     if (op == PLM_OP_ATTENTION) {
         const struct plm_attention_args *a = args;
@@ -535,4 +540,9 @@ uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel)
 enum plm_act plm_vk_kernel_act(const struct plm_vk_kernel *kernel)
 {
     return table[kernel->row].acts == Q8_ACT ? PLM_ACT_Q8 : PLM_ACT_F32;
+}
+
+uint32_t plm_vk_kernel_kv_type(const struct plm_vk_kernel *kernel)
+{
+    return table[kernel->row].typed == BY_KV ? kernel->type : PLM_TYPE_F16;
 }

@@ -48,9 +48,11 @@ int plm_vk_kernels_each(const struct plm_vk_kernels *kernels, const struct plm_k
 enum plm_op plm_vk_kernel_op(const struct plm_vk_kernel *kernel);
 uint32_t plm_vk_kernel_specs(const struct plm_vk_kernel *kernel);
 uint32_t plm_vk_kernel_subgroup(const struct plm_vk_kernel *kernel);
-// The fewest rows that it runs; the activations that it reads.
+// The fewest rows that it runs; the activations that it reads; the type of the cache, f16 where it
+// runs with any.
 uint32_t plm_vk_kernel_rows(const struct plm_vk_kernel *kernel);
 enum plm_act plm_vk_kernel_act(const struct plm_vk_kernel *kernel);
+uint32_t plm_vk_kernel_kv_type(const struct plm_vk_kernel *kernel);
 // For messages: "matmul-lanes-dot-q4_0".
 void plm_vk_kernel_name(const struct plm_vk_kernel *kernel, char ret[PLM_VK_KERNEL_NAME_BYTES]);
 

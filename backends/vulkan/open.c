@@ -172,7 +172,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->align_bytes = ALIGN;
     caps->max_submit_ms = submit_limit(p, &dev->opts);
     caps->few_rows = PLM_VULKAN_FEW_ROWS;
-    caps->kv_types = PLM_KV_TYPES_FLOAT;
+    caps->kv_types = PLM_KV_TYPES_ALL;
     caps->tunes = true;
 }
 

@@ -28,7 +28,7 @@ static int run(void *ctx, const struct plm_vk_kernel *kernel)
     struct warm *w = ctx;
     const struct plm_warm_shape shape = {.type = kernel->type,
                                          .act = plm_vk_kernel_act(kernel),
-                                         .kv_type = PLM_TYPE_F16,
+                                         .kv_type = plm_vk_kernel_kv_type(kernel),
                                          .rows = plm_vk_kernel_rows(kernel),
                                          .group = 2,
                                          .head_dim = 64};

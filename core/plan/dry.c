@@ -69,7 +69,7 @@ static const struct plm_dry_kind kinds[] = {
               .align_bytes = 256,
               .prefers = PLM_GPU_PREFERS,
               .few_rows = PLM_VULKAN_FEW_ROWS,
-              .kv_types = PLM_KV_TYPES_FLOAT}},
+              .kv_types = PLM_KV_TYPES_ALL}},
 };
 
 const struct plm_dry_kind *plm_dry_kind(const char *id)

@@ -36,6 +36,12 @@ union args {
 #undef PLM_OP
 };
 
+// Of the cache, so that loops over the types of weights meet all that it can have.
+static uint32_t kv_type_of(uint32_t weight_type)
+{
+    return weight_type == PLM_TYPE_F32 || weight_type == PLM_TYPE_Q8_0 ? weight_type : PLM_TYPE_F16;
+}
+
 static void set_product(union args *a, enum plm_op op, uint32_t rows, uint32_t type)
 {
     const bool plain = type == PLM_TYPE_F32 || type == PLM_TYPE_F16 || type == PLM_TYPE_BF16;
@@ -61,7 +67,7 @@ static void set_product(union args *a, enum plm_op op, uint32_t rows, uint32_t t
                                        .n_in = 16384,
                                        .heads = PLM_PAIR(128u, 128u),
                                        .head_dim = PLM_PAIR(256u, 256u),
-                                       .kinds = PLM_KINDS(type, act, 0u, (uint32_t)PLM_TYPE_F16)};
+                                       .kinds = PLM_KINDS(type, act, 0u, kv_type_of(type))};
         break;
     case PLM_OP_GLU:
         a->glu = (struct plm_glu_args){
@@ -71,7 +77,7 @@ static void set_product(union args *a, enum plm_op op, uint32_t rows, uint32_t t
     }
 }
 
-static void set_attention(union args *a, enum plm_op op, uint32_t rows)
+static void set_attention(union args *a, enum plm_op op, uint32_t rows, uint32_t kv_type)
 {
     switch (op) {
     case PLM_OP_ATTENTION:
@@ -82,7 +88,7 @@ static void set_attention(union args *a, enum plm_op op, uint32_t rows)
                                         .heads = 128,
                                         .kv_heads = 8,
                                         .head_dim = 256,
-                                        .kv_type = PLM_TYPE_F16};
+                                        .kv_type = kv_type};
         break;
     case PLM_OP_ATTENTION_SPLIT:
         a->attention_split =
@@ -92,7 +98,7 @@ static void set_attention(union args *a, enum plm_op op, uint32_t rows)
                                               .heads = 128,
                                               .kv_heads = 8,
                                               .head_dim = 256,
-                                              .kv_type = PLM_TYPE_F16,
+                                              .kv_type = kv_type,
                                               .splits = CONTEXT_MAX / PLM_ATTN_SPLIT_TOKENS};
         break;
     case PLM_OP_ATTENTION_MERGE:
@@ -117,8 +123,13 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
         a.rope_table = (struct plm_rope_table_args){.rows = rows, .dims = 256};
         break;
     case PLM_OP_ROPE_KV:
-        a.rope_kv = (struct plm_rope_kv_args){
-            .rows = rows, .ld = 98304, .heads = 128, .kv_heads = 128, .head_dim = 256, .dims = 256};
+        a.rope_kv = (struct plm_rope_kv_args){.rows = rows,
+                                              .ld = 98304,
+                                              .heads = 128,
+                                              .kv_heads = 128,
+                                              .head_dim = 256,
+                                              .dims = 256,
+                                              .kv_type = kv_type_of(type)};
         break;
     case PLM_OP_GATE_MUL:
         a.gate_mul = (struct plm_gate_mul_args){.rows = rows, .n = 65536, .ld = 65536};
@@ -132,7 +143,7 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
     case PLM_OP_SOFT_CAP:
         a.soft_cap = (struct plm_soft_cap_args){.rows = rows, .n = OUTPUTS_MAX, .cap = 30.0f};
         break;
-    default: set_product(&a, op, rows, type); set_attention(&a, op, rows);
+    default: set_product(&a, op, rows, type); set_attention(&a, op, rows, kv_type_of(type));
     }
     return a;
 }
@@ -190,6 +201,39 @@ START_TEST(types_that_no_module_has_are_refused)
     struct plm_vk_kernel k;
     ck_assert_int_eq(plm_vk_kernel_of(&kernels, PLM_OP_GET_ROWS, &a, 0, &k), PLM_ERR_UNSUPPORTED);
     ck_assert_int_eq(plm_vk_kernel_of(&kernels, PLM_OP_GET_ROWS, &b, 0, &k), PLM_ERR_UNSUPPORTED);
+}
+END_TEST
+
+// A scale of the cache spans 32 elements of a head, which its halves would tear apart.
+START_TEST(a_cache_with_scales_takes_heads_whole)
+{
+    union args a = args_of(PLM_OP_QKV, 1, PLM_TYPE_F16);
+    struct plm_vk_kernel k;
+    ck_assert_int_eq(plm_vk_kernel_of(&kernels, PLM_OP_QKV, &a, 0, &k), PLM_OK);
+    ck_assert_uint_eq(k.spec[3], 0);
+    a = args_of(PLM_OP_QKV, 1, PLM_TYPE_Q8_0);
+    ck_assert_int_eq(plm_vk_kernel_of(&kernels, PLM_OP_QKV, &a, 0, &k), PLM_OK);
+    ck_assert_uint_eq(k.spec[3], 1);
+}
+END_TEST
+
+START_TEST(the_cache_chooses_the_module)
+{
+    static const enum plm_op ops[] = {PLM_OP_ROPE_KV, PLM_OP_ATTENTION, PLM_OP_ATTENTION_SPLIT};
+    static const char *const names[][3] = {
+        {"rope_kv-f32", "rope_kv-f16", "rope_kv-q8_0"},
+        {"attention-f32", "attention-f16", "attention-q8_0"},
+        {"attention_split-f32", "attention_split-f16", "attention_split-q8_0"}};
+    static const uint32_t types[] = {PLM_TYPE_F32, PLM_TYPE_F16, PLM_TYPE_Q8_0};
+    for (size_t i = 0; i < 9; i++) {
+        const union args a = args_of(ops[i / 3], 1, types[i % 3]);
+        struct plm_vk_kernel k;
+        char name[PLM_VK_KERNEL_NAME_BYTES];
+        ck_assert_int_eq(plm_vk_kernel_of(&kernels, ops[i / 3], &a, 0, &k), PLM_OK);
+        plm_vk_kernel_name(&k, name);
+        ck_assert_str_eq(name, names[i / 3][i % 3]);
+        ck_assert_uint_eq(plm_vk_kernel_kv_type(&k), types[i % 3]);
+    }
 }
 END_TEST
 
@@ -402,6 +446,8 @@ int main(void)
     tcase_add_test(tc, every_op_has_a_kernel);
     tcase_add_test(tc, what_a_device_lacks_is_not_chosen);
     tcase_add_test(tc, types_that_no_module_has_are_refused);
+    tcase_add_test(tc, a_cache_with_scales_takes_heads_whole);
+    tcase_add_test(tc, the_cache_chooses_the_module);
     tcase_add_test(tc, a_plan_makes_all_that_it_launches_once);
     tcase_add_test(tc, a_plan_makes_nothing_else);
     tcase_add_test(tc, grids_fit_the_axes);
