@@ -125,8 +125,8 @@ static int open_files(struct plm_core *core, struct plm_error *err)
 // What serving needs of the host budget beside the engine's own tables: a few small requests with
 // their bodies, of which the server takes an eighth of the budget.
 #define HOST_ROOM_BYTES (INT64_C(4) << 20)
-// Of tables, for each token of the vocabulary (sampler) and block of a sequence (scheduler);
-// rounded up.
+// Of tables, for each token of the vocabulary (sampler) and block of a sequence (its id and, on
+// each rank, its address); rounded up.
 #define HOST_VOCAB_BYTES     40
 #define HOST_SEQ_BLOCK_BYTES 16
 

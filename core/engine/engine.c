@@ -195,6 +195,9 @@ static int make_scheduler(plim_engine *engine, struct plm_error *err)
     plm_gate_init(&engine->gate, plan, plm_model_cost_table(core->model));
     if (plm_sched_create(core->host, &opts, &core->kv, core->prefix, &engine->sched) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the scheduler's tables");
+    if (plm_block_tables_init(&core->rank.block_tables, core->host, &opts, core->kv.n_groups) !=
+        PLM_OK)
+        return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory for the tables of blocks");
     if (plm_bisect_init(&engine->bisect, core->host, engine->sched, &engine->counts,
                         opts.max_sequences) != PLM_OK)
         return plm_fail(err, PLM_ERR_NOMEM_HOST,
@@ -329,6 +332,7 @@ static void engine_stop(plim_engine *engine)
     if (engine->sched != NULL)
         cancel_all(engine);
     plm_sched_destroy(engine->sched);
+    plm_block_tables_finish(&engine->core->rank.block_tables);
     plm_inflight_finish(&engine->ahead, core);
     plm_bisect_finish(&engine->bisect, core->host);
     plm_recorder_destroy(engine->recorder);

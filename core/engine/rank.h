@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "core/device.h"
+#include "core/engine/block_tables.h"
 #include "core/mem/arena.h"
 #include "core/mem/ledger.h"
 
@@ -19,6 +20,7 @@ struct plm_rank {
     struct plm_arena *ballast;
     uint64_t workspace_addr;
     int64_t workspace_bytes;
+    struct plm_block_tables block_tables; // of the steps of serving
     // Where the model runs ahead: results of three steps, one after the other, that the host sees.
     struct plm_slab results;
     uint32_t results_next; // which of them the next step writes

@@ -3,8 +3,6 @@
 // asynchronous devices decodes run one step ahead of the host.
 #include "core/engine/step.h"
 
-#include <string.h>
-
 #include "core/base/checked.h"
 #include "core/base/fault_seed.h"
 #include "core/engine/admission.h"
@@ -205,8 +203,11 @@ static int submit_step(struct plim_engine *engine, const struct plm_batch *batch
                                   .seq = batch->seq,
                                   .table_stride = batch->table_stride,
                                   .logits_rows = batch->logits_rows};
-    memcpy(forward.slots, batch->slots, sizeof(forward.slots));
-    memcpy(forward.tables, batch->tables, sizeof(forward.tables));
+    plm_block_tables_fill(&core->rank.block_tables, &core->kv, batch);
+    for (uint32_t g = 0; g < core->kv.n_groups; g++) {
+        forward.slots[g] = core->rank.block_tables.slots[g];
+        forward.tables[g] = core->rank.block_tables.tables[g];
+    }
     for (uint32_t i = 0; before != NULL && i < batch->shape.rows; i++)
         engine->ahead.source_rows[i] =
             batch->tokens[i] * (int32_t)(sizeof(struct plm_argmax_record) / 4);

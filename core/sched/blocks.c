@@ -50,17 +50,7 @@ bool plm_sched_fits(const struct plm_sched *s, const struct plm_seq *seq,
     return need + spare <= available + used;
 }
 
-// ---- tables ----
-
-static void fill_table(struct plm_sched *s, uint32_t g, uint32_t slot)
-{
-    const uint32_t *ids = plm_sched_ids(s, g, slot);
-    uint64_t *table = plm_sched_table(s, g, slot);
-    const uint32_t n =
-        s->kv.windows[g] != 0 ? plm_sched_span(s, g, slot)->end : s->slots[slot].seq->n_blocks;
-    for (uint32_t b = 0; b < n; b++)
-        table[b] = ids[b] != PLM_KV_NO_BLOCK ? plm_kv_pool_addr(s->kv.pools[g], ids[b]) : 0;
-}
+// ---- lists of blocks ----
 
 // Rows of the table get longer in powers of two, so that they are laid out anew a few times at
 // most. Entries past a sequence's blocks are never read.
@@ -72,23 +62,16 @@ static void widen(struct plm_sched *s, uint32_t blocks)
         s->stride *= 2;
     if (s->stride > s->max_blocks)
         s->stride = s->max_blocks;
-    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
-        for (uint32_t slot = 0; slot < s->running; slot++)
-            fill_table(s, g, slot);
-    }
 }
 
 void plm_sched_moved(struct plm_sched *s, const struct plm_kv_move *moves, uint32_t n)
 {
     for (uint32_t slot = 0; n > 0 && slot < s->running; slot++) {
-        const struct plm_seq *seq = s->slots[slot].seq;
         const uint32_t *ids = plm_sched_ids(s, 0, slot);
-        const uint32_t n_blocks =
-            s->kv.windows[0] != 0 ? plm_sched_span(s, 0, slot)->end : seq->n_blocks;
-        for (uint32_t b = 0; b < n_blocks; b++) {
+        for (uint32_t b = 0; b < s->blocks[slot].n[0]; b++) {
             uint32_t to = plm_kv_moved_to(moves, n, ids[b]);
             if (to != PLM_KV_NO_BLOCK)
-                plm_sched_set_block(s, 0, seq, b, to);
+                plm_sched_set_block(s, 0, slot, b, to);
         }
     }
 }
@@ -107,8 +90,6 @@ void plm_sched_refresh(struct plm_sched *s, uint32_t slot)
         r->due = plm_windows_due(s, slot);
     if (computed < r->n_tokens)
         r->token = seq->tokens[computed];
-    if (computed < r->room) // else its block comes with the next growth
-        r->block = plm_sched_table(s, 0, slot)[computed / PLM_KV_BLOCK_TOKENS];
 }
 
 // The first n blocks of its parent, without those that a window does not need.
@@ -215,7 +196,8 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
     plm_share_count(s, seq, 1);
     widen(s, need);
     for (uint32_t g = 0; g < s->kv.n_groups; g++)
-        fill_table(s, g, slot);
+        s->blocks[slot].n[g] = s->kv.windows[g] != 0 ? n : need;
+    plm_sched_renew(s, slot);
     plm_sched_refresh(s, slot);
     return true;
 }
@@ -237,13 +219,12 @@ static void move_slot(struct plm_sched *s, uint32_t last, uint32_t slot)
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         memcpy(plm_sched_ids(s, g, slot), plm_sched_ids(s, g, last),
                moved->n_blocks * sizeof(uint32_t));
-        memcpy(plm_sched_table(s, g, slot), plm_sched_table(s, g, last),
-               moved->n_blocks * sizeof(uint64_t));
         if (s->windowed)
             *plm_sched_span(s, g, slot) = *plm_sched_span(s, g, last);
     }
     moved->slot = slot;
     s->slots[slot] = s->slots[last];
+    s->blocks[slot] = s->blocks[last]; // a version that this slot did not have
 }
 
 void plm_sched_leave(struct plm_sched *s, struct plm_seq *seq)
@@ -283,7 +264,7 @@ static inline void prefetch_needs(const struct plm_sched *s)
         return;
     const struct plm_seq *seq = s->needs_block[s->n_needs_block - 5];
     __builtin_prefetch(plm_sched_ids(s, 0, seq->slot) + seq->n_blocks, 1);
-    __builtin_prefetch(plm_sched_table(s, 0, seq->slot) + seq->n_blocks, 1);
+    __builtin_prefetch(&s->blocks[seq->slot], 1);
     __builtin_prefetch(&s->slots[seq->slot], 1);
 }
 
@@ -307,7 +288,7 @@ static void add_blocks(struct plm_sched *s, struct plm_seq *seq, const uint32_t 
     widen(s, seq->n_blocks + 1);
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         if (s->kv.windows[g] == 0)
-            plm_sched_set_block(s, g, seq, seq->n_blocks, blocks[g]);
+            plm_sched_set_block(s, g, seq->slot, seq->n_blocks, blocks[g]);
     }
     seq->n_blocks++;
     s->slots[seq->slot].room = seq->n_blocks * PLM_KV_BLOCK_TOKENS;
@@ -366,7 +347,7 @@ void plm_sched_put(struct plm_sched *s, struct plm_seq *seq)
         for (uint32_t g = 0; g < s->kv.n_groups; g++) {
             if (blocks[g] == plm_sched_ids(s, g, seq->slot)[b])
                 continue;
-            plm_sched_set_block(s, g, seq, b, blocks[g]);
+            plm_sched_set_block(s, g, seq->slot, b, blocks[g]);
             seq->shares_cache = true;
         }
     }

@@ -6,25 +6,23 @@
 #include "core/base/fault_seed.h"
 #include "core/sched/sched_impl.h"
 
-// The tables of all groups.
+// The block lists of all groups.
 static bool create_tables(struct plm_sched *s)
 {
-    const uint32_t seqs = s->opts.max_sequences, rows = s->opts.batch_max_tokens;
+    const uint32_t seqs = s->opts.max_sequences;
     bool good = true;
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         s->ids[g] =
             plm_calloc(s->host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->ids[g]));
-        s->tables[g] =
-            plm_calloc(s->host, PLM_HOST_KV, seqs, (size_t)s->max_blocks * sizeof(*s->tables[g]));
-        s->addrs[g] = plm_calloc(s->host, PLM_HOST_SCHED, rows, sizeof(*s->addrs[g]));
-        good &= s->ids[g] != NULL && s->tables[g] != NULL && s->addrs[g] != NULL;
+        good &= s->ids[g] != NULL;
         s->kv.windows[g] = plm_kv_window(s->kv.windows[g], s->opts.max_context);
         s->windowed |= s->kv.windows[g] != 0;
         s->sequence_blocks[g] = plm_kv_sequence_blocks(s->kv.windows[g], s->opts.max_context);
     }
     if (s->windowed)
         s->spans = plm_calloc(s->host, PLM_HOST_KV, seqs, s->kv.n_groups * sizeof(*s->spans));
-    return good && (s->spans != NULL || !s->windowed);
+    s->blocks = plm_calloc(s->host, PLM_HOST_SCHED, seqs, sizeof(*s->blocks));
+    return good && s->blocks != NULL && (s->spans != NULL || !s->windowed);
 }
 
 int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
@@ -63,12 +61,10 @@ void plm_sched_destroy(struct plm_sched *s)
 {
     if (s == NULL)
         return;
-    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
+    for (uint32_t g = 0; g < s->kv.n_groups; g++)
         plm_free(s->host, s->ids[g]);
-        plm_free(s->host, s->tables[g]);
-        plm_free(s->host, s->addrs[g]);
-    }
     plm_free(s->host, s->spans);
+    plm_free(s->host, s->blocks);
     plm_free(s->host, s->slots);
     plm_free(s->host, s->due);
     plm_free(s->host, s->needs_block);
@@ -264,11 +260,6 @@ static void add_chunk(struct plm_sched *s, uint32_t slot, uint32_t n, struct plm
         s->pos[row + i] = (int32_t)(from + i);
         s->seq[row + i] = (int32_t)slot;
     }
-    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
-        const uint64_t *table = plm_sched_table(s, g, slot);
-        for (uint32_t i = 0; i < n; i++)
-            s->addrs[g][row + i] = table[(from + i) / PLM_KV_BLOCK_TOKENS];
-    }
     r->n_batch = n;
     s->chunk_rows += n;
     shape->rows += n;
@@ -286,9 +277,6 @@ static inline void add_row(struct plm_sched *s, uint32_t slot, struct plm_shape 
     s->tokens[row] = r->token;
     s->pos[row] = (int32_t)r->n_computed;
     s->seq[row] = (int32_t)slot;
-    s->addrs[0][row] = r->block;
-    for (uint32_t g = 1; g < s->kv.n_groups; g++)
-        s->addrs[g][row] = plm_sched_table(s, g, slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
     r->n_batch = 1;
     add_logits(s, r->seq, shape);
 }
@@ -416,13 +404,13 @@ static void fill_batch(const struct plm_sched *s, const struct plm_shape *shape,
                               .tokens = s->tokens,
                               .pos = s->pos,
                               .seq = s->seq,
+                              .ids_stride = s->max_blocks,
+                              .blocks = s->blocks,
                               .table_stride = s->stride,
                               .logits_rows = s->logits_rows,
                               .logits_seqs = s->logits_seqs};
-    for (uint32_t g = 0; g < s->kv.n_groups; g++) {
-        ret->slots[g] = s->addrs[g];
-        ret->tables[g] = s->tables[g];
-    }
+    for (uint32_t g = 0; g < s->kv.n_groups; g++)
+        ret->ids[g] = s->ids[g];
 }
 
 void plm_sched_form(struct plm_sched *s, uint32_t rows_max, const struct plm_sched_hook *hook,
@@ -463,8 +451,6 @@ static void add_row_ahead(struct plm_sched *s, const struct plm_seq *seq, uint32
     s->tokens[row] = (int32_t)from;
     s->pos[row] = (int32_t)pos;
     s->seq[row] = (int32_t)seq->slot;
-    for (uint32_t g = 0; g < s->kv.n_groups; g++)
-        s->addrs[g][row] = plm_sched_table(s, g, seq->slot)[pos / PLM_KV_BLOCK_TOKENS];
     r->n_ahead = 1;
     add_logits(s, r->seq, shape);
 }
@@ -597,6 +583,4 @@ void plm_sched_push(struct plm_sched *s, struct plm_seq *seq, int32_t token)
     r->token = token;
     if (r->n_tokens > r->room)
         plm_sched_need_block(s, seq);
-    else if (r->n_computed % PLM_KV_BLOCK_TOKENS == 0) // a block that came ahead
-        r->block = plm_sched_table(s, 0, seq->slot)[r->n_computed / PLM_KV_BLOCK_TOKENS];
 }

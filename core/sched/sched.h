@@ -104,16 +104,26 @@ struct plm_sched_opts {
     uint32_t max_context;      // tokens of one sequence
 };
 
-// One step. Arrays are the scheduler's, valid until the next call.
+// Blocks that a sequence of a step has, and whether they are those that it had. Ids that are
+// appended leave the version; whatever else changes gives it one that no sequence had.
+struct plm_batch_blocks {
+    uint64_t version; // 1 and up
+    uint32_t n[PLM_KV_GROUPS_MAX];
+};
+
+// One step, in numbers that are the same on every rank. A row goes to the block of its sequence
+// that has its position. Arrays are the scheduler's, valid until the next call.
 struct plm_batch {
     struct plm_shape shape; // rows 0: nothing to run
     uint32_t prefill_rows;
     const int32_t *tokens;
     const int32_t *pos;
     const int32_t *seq;
-    const uint64_t *slots[PLM_KV_GROUPS_MAX];
-    const uint64_t *tables[PLM_KV_GROUPS_MAX]; // [shape.seqs, table_stride]; 0 before a window
-    uint32_t table_stride;
+    // Ids of blocks, of each group [shape.seqs, ids_stride]; PLM_KV_NO_BLOCK before a window.
+    const uint32_t *ids[PLM_KV_GROUPS_MAX];
+    uint32_t ids_stride;
+    const struct plm_batch_blocks *blocks; // [shape.seqs]
+    uint32_t table_stride;                 // entries of a row of the tables that the step gets
     const int32_t *logits_rows;
     struct plm_seq *const *logits_seqs; // whose logits they are
 };

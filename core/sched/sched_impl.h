@@ -26,9 +26,7 @@ struct plm_tenant {
 // row instead of a line or two of each sequence.
 struct plm_running {
     struct plm_seq *seq;
-    // Device address of the main group's block of its next row, where only one is to go.
-    uint64_t block;
-    int32_t token;       // and that row's token
+    int32_t token;       // of its next row, where only one is to go
     uint32_t n_tokens;   // as in seq
     uint32_t n_computed; // seq's follows at push, and after a chunk
     uint32_t n_batch;    // rows in the step being run
@@ -68,19 +66,19 @@ struct plm_sched {
     struct plm_running *slots; // [max_sequences]
     uint32_t *due;             // [max_sequences] slots that a commit has more to do for
     uint32_t max_blocks;       // of one sequence
-    // Of each group. PLM_KV_NO_BLOCK and 0: a window has left it behind.
-    uint32_t *ids[PLM_KV_GROUPS_MAX];    // [max_sequences, max_blocks]
-    uint64_t *tables[PLM_KV_GROUPS_MAX]; // [running, stride], room for max_blocks
-    struct plm_block_span *spans;        // [max_sequences, groups], where a group has a window
-    uint32_t stride;                     // a power of two times 16, or max_blocks
-    struct plm_seq **needs_block;        // [max_sequences] running ones that need a block
+    // Of each group. PLM_KV_NO_BLOCK: a window has left it behind.
+    uint32_t *ids[PLM_KV_GROUPS_MAX]; // [max_sequences, max_blocks]
+    struct plm_block_span *spans;     // [max_sequences, groups], where a group has a window
+    struct plm_batch_blocks *blocks;  // [max_sequences]
+    uint64_t versions;                // given out
+    uint32_t stride;                  // of the tables; a power of two times 16, or max_blocks
+    struct plm_seq **needs_block;     // [max_sequences] running ones that need a block
     uint32_t n_needs_block;
 
     // The step.
-    int32_t *tokens, *pos, *seq;        // [batch_max_tokens]
-    uint64_t *addrs[PLM_KV_GROUPS_MAX]; // [batch_max_tokens]
-    uint32_t chunk_rows;                // in it so far
-    int32_t *logits_rows;               // [max_sequences]
+    int32_t *tokens, *pos, *seq; // [batch_max_tokens]
+    uint32_t chunk_rows;         // in it so far
+    int32_t *logits_rows;        // [max_sequences]
     struct plm_seq **logits_seqs;
     struct plm_seq **prefills; // [max_sequences] those with more than one row to go
 };
@@ -90,27 +88,28 @@ static inline uint32_t *plm_sched_ids(const struct plm_sched *s, uint32_t group,
     return s->ids[group] + (size_t)slot * s->max_blocks;
 }
 
-static inline uint64_t *plm_sched_table(const struct plm_sched *s, uint32_t group, uint32_t slot)
-{
-    return s->tables[group] + (size_t)slot * s->stride;
-}
-
 static inline struct plm_block_span *plm_sched_span(const struct plm_sched *s, uint32_t group,
                                                     uint32_t slot)
 {
     return &s->spans[(size_t)slot * s->kv.n_groups + group];
 }
 
-// Puts a block into the tables of a running sequence.
-static inline void plm_sched_set_block(struct plm_sched *s, uint32_t group,
-                                       const struct plm_seq *seq, uint32_t index, uint32_t block)
+// The blocks of a slot are others than they were.
+static inline void plm_sched_renew(struct plm_sched *s, uint32_t slot)
 {
-    struct plm_running *r = &s->slots[seq->slot];
-    const uint64_t addr = plm_kv_pool_addr(s->kv.pools[group], block);
-    plm_sched_ids(s, group, seq->slot)[index] = block;
-    plm_sched_table(s, group, seq->slot)[index] = addr;
-    if (group == 0 && index == r->n_computed / PLM_KV_BLOCK_TOKENS)
-        r->block = addr;
+    s->blocks[slot].version = ++s->versions;
+}
+
+// Appends a block to those of a running sequence, or puts it in place of one.
+static inline void plm_sched_set_block(struct plm_sched *s, uint32_t group, uint32_t slot,
+                                       uint32_t index, uint32_t block)
+{
+    uint32_t *n = &s->blocks[slot].n[group];
+    plm_sched_ids(s, group, slot)[index] = block;
+    if (index < *n)
+        plm_sched_renew(s, slot);
+    else
+        *n = index + 1;
 }
 
 // share.c: whose turn it is.

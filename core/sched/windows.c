@@ -51,7 +51,6 @@ static void give_up(struct plm_sched *s, uint32_t group, uint32_t slot, uint32_t
     if (*id != PLM_KV_NO_BLOCK)
         plm_kv_pool_unref(s->kv.pools[group], *id);
     *id = PLM_KV_NO_BLOCK;
-    plm_sched_table(s, group, slot)[index] = 0;
 }
 
 // Those behind the window.
@@ -99,6 +98,10 @@ static void trim(struct plm_sched *s, uint32_t group, uint32_t slot)
         return;
     while (span->end > plm_kv_blocks(r->n_computed) && span->end > span->first)
         give_up(s, group, slot, --span->end);
+    if (s->blocks[slot].n[group] > span->end) {
+        s->blocks[slot].n[group] = span->end;
+        plm_sched_renew(s, slot);
+    }
 }
 
 // A block of a group; what is kept without need goes for it. PLM_KV_NO_BLOCK: there is none.
@@ -126,7 +129,7 @@ uint32_t plm_windows_extend(struct plm_sched *s, uint32_t slot, uint32_t until)
                 until = span->end * PLM_KV_BLOCK_TOKENS;
                 break;
             }
-            plm_sched_set_block(s, g, s->slots[slot].seq, span->end++, block);
+            plm_sched_set_block(s, g, slot, span->end++, block);
         }
     }
     return until;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scheduler costs: nanoseconds per running request and step, on a simulated device that
-// takes no time. Every request decodes; blocks grow, full blocks go to the prefix index, and one
-// request in 64 steps ends and is replaced, as in serving.
+// What the scheduler and the block tables of a rank cost: nanoseconds per running request and step,
+// on a simulated device that takes no time. Every request decodes; blocks grow, full blocks go to
+// the prefix index, and one request in 64 steps ends and is replaced, as in serving.
 //
 //   sched             1, 100, 1,000 and 10,000 running requests
 //   sched --max NS    fails above so many nanoseconds
@@ -12,7 +12,7 @@
 
 #include "backends/sim/sim.h"
 #include "core/base/clock.h"
-#include "core/sched/sched.h"
+#include "core/engine/block_tables.h"
 
 #define CONTEXT 2048u
 #define PROMPT  40u
@@ -26,6 +26,8 @@ struct bench {
     struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
     struct plm_sched *sched;
+    struct plm_kv_set kv;
+    struct plm_block_tables tables;
     struct plm_seq *seqs;
     uint64_t orders;
 };
@@ -67,11 +69,12 @@ static void create(struct bench *b, uint32_t n)
     must(plm_device_open_backend(&plm_sim_backend, &dev, &b->device, NULL), "open");
     b->ledger = plm_ledger_create(b->host);
     must(plm_kv_pool_create(b->host, b->device, b->ledger, 4096, true, &b->pool), "pool");
-    const struct plm_kv_set kv = {.n_groups = 1, .pools = {b->pool}};
-    must(plm_prefix_create(b->host, &kv, 1, 0, &b->prefix), "prefix");
+    b->kv = (struct plm_kv_set){.n_groups = 1, .pools = {b->pool}};
+    must(plm_prefix_create(b->host, &b->kv, 1, 0, &b->prefix), "prefix");
     must(plm_kv_pool_format(b->pool, blocks / 64 + 1, blocks), "format");
     must(plm_kv_pool_resize(b->pool, blocks, NULL), "resize");
-    must(plm_sched_create(b->host, &opts, &kv, b->prefix, &b->sched), "sched");
+    must(plm_sched_create(b->host, &opts, &b->kv, b->prefix, &b->sched), "sched");
+    must(plm_block_tables_init(&b->tables, b->host, &opts, 1), "tables");
     b->seqs = calloc(n, sizeof(*b->seqs));
     for (uint32_t i = 0; i < n; i++) {
         b->seqs[i].tokens = calloc(CONTEXT, sizeof(int32_t));
@@ -87,6 +90,7 @@ static void destroy(struct bench *b, uint32_t n)
     }
     free(b->seqs);
     plm_sched_destroy(b->sched);
+    plm_block_tables_finish(&b->tables);
     plm_prefix_destroy(b->prefix);
     plm_kv_pool_destroy(b->pool);
     plm_ledger_destroy(b->ledger);
@@ -99,6 +103,7 @@ static uint32_t step(struct bench *b, uint32_t ends_at)
 {
     struct plm_batch batch;
     plm_sched_form(b->sched, 0, NULL, &batch);
+    plm_block_tables_fill(&b->tables, &b->kv, &batch);
     plm_sched_commit(b->sched);
     for (uint32_t i = 0; i < batch.shape.logits_rows; i++) {
         struct plm_seq *seq = batch.logits_seqs[i];

@@ -157,6 +157,7 @@ void world_create_windows(struct world *w, uint64_t seed, const struct plm_sched
         ck_assert_int_eq(plm_kv_pool_resize(w->kv.pools[g], w->pool_blocks[g], NULL), PLM_OK);
     }
     ck_assert_int_eq(plm_sched_create(w->host, &w->opts, &w->kv, w->prefix, &w->sched), PLM_OK);
+    ck_assert_int_eq(plm_block_tables_init(&w->tables, w->host, &w->opts, n_groups), PLM_OK);
     w->seqs = calloc(SEQS_MAX, sizeof(*w->seqs));
 }
 
@@ -166,6 +167,7 @@ void world_destroy(struct world *w)
         free(w->seqs[i].seq.tokens);
     free(w->seqs);
     plm_sched_destroy(w->sched);
+    plm_block_tables_finish(&w->tables);
     plm_prefix_destroy(w->prefix);
     for (uint32_t g = 0; g < w->kv.n_groups; g++)
         plm_kv_pool_destroy(w->kv.pools[g]);
@@ -216,8 +218,27 @@ static int32_t *place(uint64_t block, uint32_t pos)
     return (int32_t *)(uintptr_t)block + pos % PLM_KV_BLOCK_TOKENS;
 }
 
+// Whatever was resolved before, the tables then say what resolving all of it would.
+void resolve(struct world *w, const struct plm_batch *b)
+{
+    const struct plm_block_tables *t = &w->tables;
+    plm_block_tables_fill(&w->tables, &w->kv, b);
+    for (uint32_t r = 0; r < b->shape.rows; r++) {
+        for (uint32_t g = 0; g < w->kv.n_groups; g++) {
+            const uint32_t at = (uint32_t)b->pos[r] / PLM_KV_BLOCK_TOKENS;
+            const uint32_t *ids = b->ids[g] + (size_t)b->seq[r] * b->ids_stride;
+            const uint64_t *row = t->tables[g] + (size_t)b->seq[r] * b->table_stride;
+            ck_assert_uint_lt(at, b->blocks[b->seq[r]].n[g]);
+            for (uint32_t i = seen_from(w, g, (uint32_t)b->pos[r] + 1) / 16; i <= at; i++)
+                ck_assert_uint_eq(row[i], plm_kv_pool_addr(w->kv.pools[g], ids[i]));
+            ck_assert_uint_eq(t->slots[g][r], row[at]);
+        }
+    }
+}
+
 void run(struct world *w, const struct plm_batch *b)
 {
+    resolve(w, b);
     ck_assert_uint_le(b->shape.rows, w->opts.batch_max_tokens);
     ck_assert_uint_le(b->shape.seqs, w->opts.max_sequences);
     ck_assert_uint_le(b->shape.ctx, w->opts.max_context);
@@ -225,9 +246,7 @@ void run(struct world *w, const struct plm_batch *b)
         ck_assert_int_lt(b->seq[r], (int32_t)b->shape.seqs);
         ck_assert_int_lt(b->pos[r], (int32_t)b->shape.ctx);
         for (uint32_t g = 0; g < w->kv.n_groups; g++) {
-            const uint64_t *table = b->tables[g] + (size_t)b->seq[r] * b->table_stride;
-            ck_assert_uint_eq(b->slots[g][r], table[b->pos[r] / PLM_KV_BLOCK_TOKENS]);
-            *place(b->slots[g][r], (uint32_t)b->pos[r]) = b->tokens[r];
+            *place(w->tables.slots[g][r], (uint32_t)b->pos[r]) = b->tokens[r];
         }
     }
     w->rows += b->shape.rows;
@@ -238,7 +257,7 @@ void run(struct world *w, const struct plm_batch *b)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t r = (uint32_t)b->logits_rows[i], h = 7;
         for (uint32_t g = 0; g < w->kv.n_groups; g++) {
-            const uint64_t *table = b->tables[g] + (size_t)b->seq[r] * b->table_stride;
+            const uint64_t *table = w->tables.tables[g] + (size_t)b->seq[r] * b->table_stride;
             for (uint32_t p = seen_from(w, g, (uint32_t)b->pos[r] + 1); p <= (uint32_t)b->pos[r];
                  p++)
                 h = mix(h, (uint32_t)*place(table[p / PLM_KV_BLOCK_TOKENS], p));
@@ -410,9 +429,10 @@ static void abandon_step(struct world *w)
 {
     struct plm_batch b;
     plm_sched_form(w->sched, 0, NULL, &b);
+    resolve(w, &b);
     for (uint32_t r = 0; r < b.shape.rows; r++)
         for (uint32_t g = 0; g < w->kv.n_groups; g++)
-            *place(b.slots[g][r], (uint32_t)b.pos[r]) = 0x0BADF00D;
+            *place(w->tables.slots[g][r], (uint32_t)b.pos[r]) = 0x0BADF00D;
     plm_sched_abandon(w->sched);
 }
 

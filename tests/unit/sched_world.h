@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/sched/sched.h"
+#include "core/engine/block_tables.h"
 
 #define SEQS_MAX 200u
 
@@ -33,6 +33,7 @@ struct world {
     struct plm_kv_pool *pool; // of the main group
     struct plm_prefix *prefix;
     struct plm_sched *sched;
+    struct plm_block_tables tables; // as a rank has them
     struct plm_sched_opts opts;
     uint32_t blocks; // of the main group
     uint32_t pool_blocks[PLM_KV_GROUPS_MAX];
@@ -56,6 +57,8 @@ uint32_t window_blocks(const struct plm_sched_opts *opts, uint32_t window, uint3
 void add_request(struct world *w, uint32_t request, uint32_t n_prompt, uint32_t max_output,
                  uint32_t n, uint32_t family, bool cache);
 void end_seq(struct world *w, struct sim_seq *s, bool cancelled);
+// Brings w->tables to what the batch says.
+void resolve(struct world *w, const struct plm_batch *b);
 // Runs the batch: all writes, then for each logits row a read of what it sees.
 void run(struct world *w, const struct plm_batch *b);
 // One step; false when there was nothing to run.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/sched/sched_impl.h"
 #include "tests/support/suite.h"
 #include "tests/unit/sched_world.h"
 
@@ -142,10 +143,8 @@ START_TEST(a_step_ahead_keeps_what_it_reads)
         plm_sched_push(w.sched, seq, 7);
         ck_assert_int_eq(next.pos[0], (int32_t)pos);
         for (uint32_t b = plm_kv_first_block(20, pos); b <= pos / T; b++) {
-            uint32_t id = 0; // of the block at this address
-            while (plm_kv_pool_addr(w.kv.pools[1], id) != next.tables[1][b])
-                ck_assert_uint_lt(++id, w.pool_blocks[1]);
-            ck_assert_uint_gt(plm_kv_pool_refs(w.kv.pools[1], id), 0);
+            ck_assert_uint_lt(next.ids[1][b], w.pool_blocks[1]);
+            ck_assert_uint_gt(plm_kv_pool_refs(w.kv.pools[1], next.ids[1][b]), 0);
         }
         ck_assert_uint_le(stats_of(&w, 1).used, plm_kv_sequence_blocks(20, 640));
         now = next;
@@ -153,6 +152,38 @@ START_TEST(a_step_ahead_keeps_what_it_reads)
     plm_sched_abandon(w.sched);
     end_seq(&w, &w.seqs[0], true);
     ck_assert_uint_eq(stats_of(&w, 1).used, 0);
+    world_destroy(&w);
+}
+END_TEST
+
+// A chunk's blocks go to another's while nobody formed the step again, and it gets others: as many
+// as a rank resolved before.
+START_TEST(blocks_that_were_taken_back_are_resolved_anew)
+{
+    struct world w;
+    struct plm_batch b;
+    const struct plm_sched_opts two = {
+        .max_sequences = 2, .batch_max_tokens = 64, .prefill_chunk = 32, .max_context = 640};
+    const uint32_t windows[] = {0, 20};
+    world_create_windows(&w, 1, &two, 80, false, windows, 2);
+    for (uint32_t i = 0; i < 2; i++)
+        add_request(&w, i, 96, 100, 1, 0, false);
+    plm_sched_form(w.sched, 0, NULL, &b);
+    ck_assert_uint_eq(b.shape.rows, 64);
+    resolve(&w, &b);
+    plm_sched_abandon(w.sched);
+    uint32_t held[64], n = 0;
+    while ((held[n] = plm_kv_pool_alloc(w.kv.pools[1])) != PLM_KV_NO_BLOCK)
+        ck_assert_uint_lt(++n, 64);
+    ck_assert_uint_gt(n, 2);
+    ck_assert_uint_eq(plm_windows_extend(w.sched, 1, 64), 64); // takes those of the first
+    plm_kv_pool_release(w.kv.pools[1], held, n);
+    plm_sched_form(w.sched, 0, NULL, &b);
+    ck_assert_uint_eq(b.blocks[0].n[1], 2);
+    resolve(&w, &b);
+    plm_sched_commit(w.sched);
+    for (uint32_t i = 0; i < 2; i++)
+        end_seq(&w, &w.seqs[i], true);
     world_destroy(&w);
 }
 END_TEST
@@ -404,6 +435,7 @@ int main(void)
     tcase_add_loop_test(tc, a_sequence_holds_the_blocks_of_its_window, 0, 2);
     tcase_add_test(tc, a_step_in_flight_keeps_what_it_reads);
     tcase_add_test(tc, a_step_ahead_keeps_what_it_reads);
+    tcase_add_test(tc, blocks_that_were_taken_back_are_resolved_anew);
     tcase_add_test(tc, all_sequences_fit_with_their_chunks);
     tcase_add_loop_test(tc, windows_alone_admit_by_windows, 0, 3);
     tcase_add_test(tc, a_window_larger_than_the_pool_is_told);
