@@ -63,6 +63,92 @@ const struct gguf_shape gguf_shapes[] = {
      .n_ctx = 8192,
      .rope_base = 100000.0f,
      .tied = true},
+    // Models with SPM vocabularies have one of their size that is generated as the others are.
+    {.name = "gemma-3-27b",
+     .arch = "gemma3",
+     .pre = "llama-bpe",
+     .n_layer = 62,
+     .n_embd = 5376,
+     .n_head = 32,
+     .n_head_kv = 16,
+     .n_ff = 21504,
+     .n_vocab = 262208,
+     .n_ctx = 131072,
+     .rope_base = 1000000.0f,
+     .tied = true,
+     .head_dim = 128,
+     .window = 1024,
+     .full_every = 6,
+     .head_norms = true,
+     .norms_after = true,
+     .rope_scaling = "linear",
+     .rope_factor = 8.0f},
+    {.name = "qwen3-8b",
+     .arch = "qwen3",
+     .pre = "qwen2",
+     .n_layer = 36,
+     .n_embd = 4096,
+     .n_head = 32,
+     .n_head_kv = 8,
+     .n_ff = 12288,
+     .n_vocab = 151936,
+     .n_ctx = 40960,
+     .rope_base = 1000000.0f,
+     .head_dim = 128,
+     .head_norms = true},
+    {.name = "mistral-7b-v0.1",
+     .arch = "llama",
+     .pre = "llama-bpe",
+     .n_layer = 32,
+     .n_embd = 4096,
+     .n_head = 32,
+     .n_head_kv = 8,
+     .n_ff = 14336,
+     .n_vocab = 32000,
+     .n_ctx = 32768,
+     .rope_base = 10000.0f,
+     .window = 4096},
+    {.name = "ministral-3-8b",
+     .arch = "mistral3",
+     .pre = "tekken",
+     .n_layer = 34,
+     .n_embd = 4096,
+     .n_head = 32,
+     .n_head_kv = 8,
+     .n_ff = 14336,
+     .n_vocab = 131072,
+     .n_ctx = 262144,
+     .rope_base = 1000000.0f,
+     .head_dim = 128,
+     .rope_scaling = "yarn",
+     .rope_factor = 16.0f,
+     .original_ctx = 16384,
+     .temperature = 0.1f},
+    {.name = "phi-3-mini-4k",
+     .arch = "phi3",
+     .pre = "llama-bpe",
+     .n_layer = 32,
+     .n_embd = 3072,
+     .n_head = 32,
+     .n_head_kv = 32,
+     .n_ff = 8192,
+     .n_vocab = 32064,
+     .n_ctx = 4096,
+     .rope_base = 10000.0f,
+     .window = 2047,
+     .fused = true},
+    {.name = "smollm3-3b",
+     .arch = "smollm3",
+     .pre = "smaug-bpe",
+     .n_layer = 36,
+     .n_embd = 2048,
+     .n_head = 16,
+     .n_head_kv = 4,
+     .n_ff = 11008,
+     .n_vocab = 128256,
+     .n_ctx = 65536,
+     .rope_base = 5000000.0f,
+     .tied = true},
     // As few layers of an 8B model's proportions as tell one device from another: for devices that
     // compute slowly.
     {.name = "small",
@@ -190,34 +276,69 @@ static bool more_bits(uint32_t il, uint32_t n)
     return il < n / 8 || il >= 7 * n / 8 || (il - n / 8) % 3 == 2;
 }
 
-static void layer(struct gguf_writer *w, const struct gguf_shape *s, enum gguf_mix mix, uint32_t il)
+static uint64_t head_dim(const struct gguf_shape *s)
 {
-    const uint64_t kv = (uint64_t)s->n_embd / s->n_head * s->n_head_kv;
-    const enum plm_type base = base_type(mix);
-    const enum plm_type more =
-        mix == GGUF_MIX_Q4_K_M && more_bits(il, s->n_layer) ? PLM_TYPE_Q6_K : base;
+    return s->head_dim > 0 ? s->head_dim : s->n_embd / s->n_head;
+}
+
+static void attention(struct gguf_writer *w, const struct gguf_shape *s, enum plm_type base,
+                      enum plm_type more, uint32_t il)
+{
+    const uint64_t q = head_dim(s) * s->n_head, kv = head_dim(s) * s->n_head_kv;
     block_entry(w, il, "attn_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
-    block_entry(w, il, "attn_q.weight", base, s->n_embd, s->n_embd);
-    block_entry(w, il, "attn_k.weight", base, s->n_embd, kv);
-    block_entry(w, il, "attn_v.weight", more, s->n_embd, kv);
+    if (s->fused) {
+        block_entry(w, il, "attn_qkv.weight", base, s->n_embd, q + 2 * kv);
+    } else {
+        block_entry(w, il, "attn_q.weight", base, s->n_embd, q);
+        block_entry(w, il, "attn_k.weight", base, s->n_embd, kv);
+        block_entry(w, il, "attn_v.weight", more, s->n_embd, kv);
+    }
     if (s->qkv_bias) {
-        block_entry(w, il, "attn_q.bias", PLM_TYPE_F32, s->n_embd, 0);
+        block_entry(w, il, "attn_q.bias", PLM_TYPE_F32, q, 0);
         block_entry(w, il, "attn_k.bias", PLM_TYPE_F32, kv, 0);
         block_entry(w, il, "attn_v.bias", PLM_TYPE_F32, kv, 0);
     }
-    block_entry(w, il, "attn_output.weight", base, s->n_embd, s->n_embd);
-    block_entry(w, il, "ffn_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
-    block_entry(w, il, "ffn_gate.weight", base, s->n_embd, s->n_ff);
-    block_entry(w, il, "ffn_up.weight", base, s->n_embd, s->n_ff);
-    block_entry(w, il, "ffn_down.weight", more, s->n_ff, s->n_embd);
+    if (s->head_norms) {
+        block_entry(w, il, "attn_q_norm.weight", PLM_TYPE_F32, head_dim(s), 0);
+        block_entry(w, il, "attn_k_norm.weight", PLM_TYPE_F32, head_dim(s), 0);
+    }
+    block_entry(w, il, "attn_output.weight", base, q, s->n_embd);
+    if (s->norms_after)
+        block_entry(w, il, "post_attention_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
 }
 
+static void layer(struct gguf_writer *w, const struct gguf_shape *s, enum gguf_mix mix, uint32_t il)
+{
+    const enum plm_type base = base_type(mix);
+    const enum plm_type more =
+        mix == GGUF_MIX_Q4_K_M && more_bits(il, s->n_layer) ? PLM_TYPE_Q6_K : base;
+    attention(w, s, base, more, il);
+    block_entry(w, il, "ffn_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
+    if (!s->fused)
+        block_entry(w, il, "ffn_gate.weight", base, s->n_embd, s->n_ff);
+    block_entry(w, il, "ffn_up.weight", base, s->n_embd, (s->fused ? 2 : 1) * (uint64_t)s->n_ff);
+    block_entry(w, il, "ffn_down.weight", more, s->n_ff, s->n_embd);
+    if (s->norms_after)
+        block_entry(w, il, "post_ffw_norm.weight", PLM_TYPE_F32, s->n_embd, 0);
+}
+
+// Keys that are 0 are not there.
 static void key_u32(struct gguf_writer *w, const struct gguf_shape *s, const char *suffix,
                     uint32_t value)
 {
     char key[64];
     snprintf(key, sizeof(key), "%s.%s", s->arch, suffix);
-    gguf_writer_u32(w, key, value);
+    if (value > 0)
+        gguf_writer_u32(w, key, value);
+}
+
+static void key_f32(struct gguf_writer *w, const struct gguf_shape *s, const char *suffix,
+                    float value)
+{
+    char key[64];
+    snprintf(key, sizeof(key), "%s.%s", s->arch, suffix);
+    if (value > 0)
+        gguf_writer_f32(w, key, value);
 }
 
 static void keys(struct gguf_writer *w, const struct gguf_shape *s)
@@ -231,10 +352,18 @@ static void keys(struct gguf_writer *w, const struct gguf_shape *s)
     key_u32(w, s, "feed_forward_length", s->n_ff);
     key_u32(w, s, "attention.head_count", s->n_head);
     key_u32(w, s, "attention.head_count_kv", s->n_head_kv);
-    snprintf(key, sizeof(key), "%s.rope.freq_base", s->arch);
-    gguf_writer_f32(w, key, s->rope_base);
-    snprintf(key, sizeof(key), "%s.attention.layer_norm_rms_epsilon", s->arch);
-    gguf_writer_f32(w, key, 1e-5f);
+    key_u32(w, s, "attention.key_length", s->head_dim);
+    key_u32(w, s, "attention.value_length", s->head_dim);
+    key_u32(w, s, "attention.sliding_window", s->window);
+    key_u32(w, s, "attention.sliding_window_pattern", s->full_every);
+    key_f32(w, s, "attention.temperature_scale", s->temperature);
+    key_f32(w, s, "attention.layer_norm_rms_epsilon", 1e-5f);
+    key_f32(w, s, "rope.freq_base", s->rope_base);
+    snprintf(key, sizeof(key), "%s.rope.scaling.type", s->arch);
+    if (s->rope_scaling != NULL)
+        gguf_writer_str(w, key, s->rope_scaling);
+    key_f32(w, s, "rope.scaling.factor", s->rope_factor);
+    key_u32(w, s, "rope.scaling.original_context_length", s->original_ctx);
     vocabulary(w, s);
 }
 
@@ -244,7 +373,7 @@ static void describe(struct gguf_writer *w, const struct gguf_shape *s, enum ggu
     keys(w, s);
     entry(w, "token_embd.weight", base_type(mix), s->n_embd, s->n_vocab);
     if (s->rope_freqs)
-        entry(w, "rope_freqs.weight", PLM_TYPE_F32, s->n_embd / s->n_head / 2, 0);
+        entry(w, "rope_freqs.weight", PLM_TYPE_F32, head_dim(s) / 2, 0);
     for (uint32_t il = 0; il < s->n_layer; il++)
         layer(w, s, mix, il);
     entry(w, "output_norm.weight", PLM_TYPE_F32, s->n_embd, 0);

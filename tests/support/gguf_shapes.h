@@ -29,7 +29,18 @@ struct gguf_shape {
     float rope_base;
     bool qkv_bias;
     bool rope_freqs;
-    bool tied; // the head is the embedding
+    bool tied;           // the head is the embedding
+    uint32_t head_dim;   // 0: n_embd / n_head
+    uint32_t window;     // 0: none
+    uint32_t full_every; // one layer of so many has no window; 0: there is no such key
+    bool head_norms;     // of q and k
+    bool norms_after;    // of both blocks
+    bool fused;          // q, k and v in one tensor, gate and up in one
+    // Scaling of the rope: "linear", "yarn"; NULL: none.
+    const char *rope_scaling;
+    float rope_factor;
+    uint32_t original_ctx;
+    float temperature; // of attention; 0: there is no such key
 };
 
 extern const struct gguf_shape gguf_shapes[];

@@ -367,6 +367,56 @@ START_TEST(windows_are_held_as_planned)
 }
 END_TEST
 
+// The other shapes, each with its own form of attention: heads wider than the embedding's share,
+// tensors that hold several weights, windows.
+static const struct {
+    const char *name;
+    int64_t window;       // of the pools beside the main one; 0: there is none
+    int64_t window_block; // bytes of a block of it
+    int64_t main_window, block_bytes;
+} others[] = {
+    // 52 layers with a window and 10 without, 16 heads of 128 for K and V: a sequence's window is
+    // 64
+    // blocks of 6.5 MiB, 416 MiB.
+    {"gemma-3-27b", 1024, INT64_C(52) * 16 * 8192, 0, INT64_C(10) * 16 * 8192},
+    {"qwen3-8b", 0, 0, 0, INT64_C(36) * 16 * 4096},
+    {"mistral-7b-v0.1", 0, 0, 4096, INT64_C(32) * 16 * 4096},
+    {"ministral-3-8b", 0, 0, 0, INT64_C(34) * 16 * 4096},
+    {"phi-3-mini-4k", 0, 0, 2047, INT64_C(32) * 16 * 12288},
+    {"smollm3-3b", 0, 0, 0, INT64_C(36) * 16 * 2048},
+};
+
+START_TEST(models_of_other_forms_are_held_as_planned)
+{
+    char table[4096];
+    size_t s = 0;
+    json_object *plan, *windows;
+    while (strcmp(gguf_shapes[s].name, others[_i].name) != 0)
+        ck_assert_uint_lt(++s, gguf_n_shapes);
+    shape_path(s, GGUF_MIX_Q4_K_M);
+    ck_assert(gguf_shape_save(&gguf_shapes[s], GGUF_MIX_Q4_K_M, path));
+    n_started = n_refused = 0;
+    compare(plm_dry_kind("cuda"), 24 * GIB);
+    ck_assert_uint_eq(n_started, 1);
+    const plim_engine_opts opts = options("cuda");
+    json_object *json = dry_json(&opts, 24 * GIB, table, sizeof(table));
+    ck_assert(json_object_object_get_ex(json, "plan", &plan) &&
+              json_object_object_get_ex(plan, "windows", &windows));
+    ck_assert_int_eq(field(json, "plan", "block_bytes"), others[_i].block_bytes);
+    ck_assert_int_eq(field(json, "plan", "window"), others[_i].main_window);
+    ck_assert_uint_eq(json_object_array_length(windows), others[_i].window > 0);
+    if (others[_i].window > 0) {
+        json_object *pool = json_object_array_get_idx(windows, 0), *v;
+        ck_assert(json_object_object_get_ex(pool, "window", &v));
+        ck_assert_int_eq(json_object_get_int64(v), others[_i].window);
+        ck_assert(json_object_object_get_ex(pool, "block_bytes", &v));
+        ck_assert_int_eq(json_object_get_int64(v), others[_i].window_block);
+    }
+    json_object_put(json);
+    unlink(path);
+}
+END_TEST
+
 static void expect_dry(const plim_engine_opts *opts, uint64_t bytes, int status, const char *what)
 {
     plim_plan *plan = NULL;
@@ -453,6 +503,8 @@ int main(void)
     tcase_add_test(tc, on_the_machines_memory_a_start_is_modest);
     tcase_add_test(tc, a_start_on_the_machines_memory_chooses_as_the_dry_run);
     tcase_add_test(tc, windows_are_held_as_planned);
+    tcase_add_loop_test(tc, models_of_other_forms_are_held_as_planned, 0,
+                        sizeof(others) / sizeof(others[0]));
     tcase_add_test(tc, dry_run_refuses_what_it_can_not_know);
     tcase_add_test(tc, header_alone_does_not_start_the_cpu);
     tcase_add_test(tc, measured_plan_in_an_environment);
