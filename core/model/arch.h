@@ -179,6 +179,16 @@ extern const struct plm_block_kind plm_block_gated;
 // Key attention.sliding_window: positions that a row sees, its own included; 0, or no key: all.
 int plm_attention_read_window(const struct plm_keys *keys, uint32_t *ret, struct plm_error *err);
 
+// Pieces in which a row of the layer attends, where it attends in splits, over so many tokens. A
+// window that begins within a split sees part of one more than a context of its length has, but of
+// no more than there are.
+static inline uint64_t plm_attention_splits(const struct plm_layer_spec *spec, uint64_t context)
+{
+    const uint64_t all = PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, context, 0);
+    const uint64_t seen = PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, context, spec->window);
+    return seen < all ? seen : all;
+}
+
 const struct plm_block_kind *plm_mixer_of(const struct plm_layer_spec *spec);
 const struct plm_block_kind *plm_feed_forward_of(const struct plm_layer_spec *spec);
 

@@ -34,11 +34,24 @@ bool plm_model_runs_ahead(const struct plm_model *model)
     return model->on.ahead;
 }
 
+// In the trained context, of the layer with the most.
+static uint64_t most_splits(const struct plm_model *model)
+{
+    uint64_t most = 0;
+    for (uint32_t il = 0; il < model->hp.n_layer; il++) {
+        const uint64_t n = plm_attention_splits(&model->layers[il].spec, model->hp.n_ctx_train);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 uint64_t plm_model_unsplit_context(const struct plm_model *model, uint32_t rows)
 {
     if ((model->on.prefers >> PLM_OP_ATTENTION_SPLIT & 1) == 0 || rows > model->on.few_rows)
         return 0;
-    return (uint64_t)(model->on.partials / rows) * PLM_ATTN_SPLIT_TOKENS + 1;
+    // Layers with few splits in any context always attend in them; the others all end here.
+    const uint64_t kept = model->on.partials / rows;
+    return most_splits(model) <= kept ? UINT64_MAX : kept * PLM_ATTN_SPLIT_TOKENS + 1;
 }
 
 // ---- what it takes ----
@@ -117,8 +130,7 @@ uint64_t plm_model_results_bytes(const struct plm_model *model, const struct plm
 
 void plm_model_specialize(struct plm_model *model, const struct plm_caps *caps)
 {
-    const uint64_t splits =
-        caps->few_rows * plm_div_ceil(model->hp.n_ctx_train, PLM_ATTN_SPLIT_TOKENS);
+    const uint64_t splits = caps->few_rows * most_splits(model);
     const bool is_split = caps->prefers >> PLM_OP_ATTENTION_SPLIT & 1;
     struct plm_specialization *on = &model->on;
     on->prefers = caps->prefers;

@@ -11,6 +11,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/opts.h"
 #include "core/engine/request.h"
+#include "core/model/arch.h"
 #include "tests/support/gguf_shapes.h"
 #include "tests/support/suite.h"
 
@@ -31,7 +32,7 @@ static const struct gguf_shape shape = {.name = "graphs",
                                         .n_vocab = 2048,
                                         .n_ctx = 32768,
                                         .rope_base = 10000.0f};
-static char path[] = "/tmp/graphs.XXXXXX";
+static char path[] = "/tmp/graphs.XXXXXX", windows_path[] = "/tmp/graphs.XXXXXX";
 
 static struct plm_sim_clock sim_clock;
 static struct plm_clock clock_source;
@@ -40,17 +41,27 @@ static struct plm_sim_opts script;
 static plim_engine_opts opts;
 static plim_error err = PLIM_INIT(plim_error);
 
-static void write_model(void)
+static void write_one(const struct gguf_shape *s, char *ret)
 {
-    const int fd = mkstemp(path);
+    const int fd = mkstemp(ret);
     ck_assert_int_ge(fd, 0);
     close(fd);
-    ck_assert(gguf_shape_save(&shape, GGUF_MIX_F16, path));
+    ck_assert(gguf_shape_save(s, GGUF_MIX_F16, ret));
 }
 
-static void remove_model(void)
+// The other one has windows alone: no row sees more than five splits.
+static void write_models(void)
+{
+    struct gguf_shape windows = shape;
+    windows.window = 1000;
+    write_one(&shape, path);
+    write_one(&windows, windows_path);
+}
+
+static void remove_models(void)
 {
     unlink(path);
+    unlink(windows_path);
 }
 
 static void init(void)
@@ -156,6 +167,35 @@ START_TEST(every_decode_is_a_replay)
         requests[i] = ask(engine, 3, 300);
     ck_assert_uint_eq(serve(engine, requests, 16), 0);
     ck_assert_uint_eq(world.graphs, made);
+    plim_engine_free(engine);
+}
+END_TEST
+
+// However long the context is: there is no graph for it, and less memory for what is attended in
+// pieces.
+START_TEST(windows_are_always_split)
+{
+    init();
+    plim_engine *engine = start_well();
+    const struct plm_cost_table *table = plm_model_cost_table(engine->core->model);
+    const uint64_t full = table->buffers[PLM_BUF_PARTIAL].fixed;
+    ck_assert_uint_eq(plm_model_unsplit_context(engine->core->model, 16), 64 * 256 + 1);
+    ck_assert_uint_eq(plm_model_unsplit_context(engine->core->model, 8), UINT64_MAX);
+    plim_engine_free(engine);
+    init();
+    opts.model_path = windows_path;
+    engine = start_well();
+    table = plm_model_cost_table(engine->core->model);
+    ck_assert_uint_eq(plm_model_unsplit_context(engine->core->model, 16), UINT64_MAX);
+    ck_assert_uint_eq(plm_model_unsplit_context(engine->core->model, 17), 0);
+    // 16 rows of 5 splits in place of the 1,024 that are kept at most.
+    ck_assert_uint_eq(table->buffers[PLM_BUF_PARTIAL].fixed * 1024, full * 16 * 5);
+    ck_assert_uint_eq(world.graphs, 2);
+    plim_request *requests[16] = {ask(engine, 16380, 20)};
+    for (uint32_t i = 1; i < 16; i++)
+        requests[i] = ask(engine, 3, 300);
+    ck_assert_uint_eq(serve(engine, requests, 16), 0);
+    ck_assert_uint_eq(world.graphs, 2);
     plim_engine_free(engine);
 }
 END_TEST
@@ -299,8 +339,9 @@ int main(void)
     Suite *suite = suite_create("graphs");
     TCase *tcase = tcase_create("graphs");
     tcase_set_timeout(tcase, 120);
-    tcase_add_unchecked_fixture(tcase, write_model, remove_model);
+    tcase_add_unchecked_fixture(tcase, write_models, remove_models);
     tcase_add_test(tcase, every_decode_is_a_replay);
+    tcase_add_test(tcase, windows_are_always_split);
     tcase_add_test(tcase, the_plan_holds_what_graphs_take);
     tcase_add_test(tcase, starts_without_stress_capture);
     tcase_add_test(tcase, a_reopened_device_has_its_graphs_again);

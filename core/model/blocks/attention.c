@@ -343,8 +343,7 @@ static void attend_split(struct plm_pass *p, const struct plm_layer *layer, uint
 static void append(struct plm_pass *p, const struct plm_layer *layer)
 {
     const struct plm_weight *w = layer->mixer;
-    const uint32_t splits = (uint32_t)PLM_ATTN_SPANNED(PLM_ATTN_SPLIT_TOKENS, p->forward->shape.ctx,
-                                                       layer->spec.window);
+    const uint32_t splits = (uint32_t)plm_attention_splits(&layer->spec, p->forward->shape.ctx);
     const bool q8 = plm_pass_act(p, &w[OUTPUT]) == PLM_ACT_Q8;
     project(p, layer);
     if (plm_pass_uses(p, PLM_OP_ATTENTION_SPLIT) && (uint64_t)p->rows * splits <= p->on.partials)
