@@ -135,6 +135,9 @@ int plm_keys_float(const struct plm_keys *keys, const char *suffix, float *ret,
 // all).
 int plm_keys_refuse(const struct plm_keys *keys, const char *suffix, const char *what,
                     struct plm_error *err);
+// What architectures refuse a window with whose configurations give it to some layers only, which
+// GGUF has no key for.
+#define PLM_WINDOW_OF_SOME_LAYERS "a window, where no key says which layers have it,"
 // What all architectures share: sizes, the first rope, the spec that layers start from.
 int plm_hparams_read(const struct plm_keys *keys, struct plm_hparams *ret, struct plm_error *err);
 

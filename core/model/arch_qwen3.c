@@ -7,8 +7,7 @@ static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct 
 {
     hp->ropes[0].mode = PLM_ROPE_NEOX;
     hp->layer.head_norms = PLM_REQUIRED;
-    return plm_keys_refuse(keys, "attention.sliding_window",
-                           "a window in some layers of this architecture", err);
+    return plm_keys_refuse(keys, "attention.sliding_window", PLM_WINDOW_OF_SOME_LAYERS, err);
 }
 
 const struct plm_arch plm_arch_qwen3 = {.name = "qwen3", .describe = describe};

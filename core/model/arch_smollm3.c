@@ -8,8 +8,7 @@
 static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct plm_error *err)
 {
     hp->ropes[0].mode = PLM_ROPE_NORM;
-    return plm_keys_refuse(keys, "attention.sliding_window",
-                           "a window in some layers of this architecture", err);
+    return plm_keys_refuse(keys, "attention.sliding_window", PLM_WINDOW_OF_SOME_LAYERS, err);
 }
 
 static void layer(const struct plm_hparams *hp, uint32_t il, struct plm_layer_spec *spec)

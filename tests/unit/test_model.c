@@ -9,6 +9,7 @@
 
 #include "core/base/random.h"
 #include "core/model/arch.h"
+#include "tests/support/gguf_shapes.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/runner.h"
 #include "tests/support/suite.h"
@@ -244,6 +245,48 @@ END_TEST
 // Apart: two norms, q, k, v, rope with the cache, attention, its 8-bit form where the weights want
 // it, output, gate, up, activation, down; around the layers chained tokens, embedding, angles,
 // rows, norm, head, token, results.
+// Of a gemma3 of four layers: a pattern or a window that leaves one kind of layers out leaves no
+// group of them.
+START_TEST(a_group_has_layers)
+{
+    static const struct {
+        uint32_t full_every, window, n_groups, windows[2], n_layers[2];
+    } cases[] = {{2, 24, 2, {0, 24}, {2, 2}}, {4, 24, 2, {0, 24}, {1, 3}}, {1, 24, 1, {0}, {4}},
+                 {5, 24, 1, {24}, {4}},       {2, 256, 1, {0}, {4}},       {2, 0, 1, {0}, {4}}};
+    struct gguf_shape shape = {.name = "groups",
+                               .arch = "gemma3",
+                               .pre = "llama-bpe",
+                               .n_layer = 4,
+                               .n_embd = N_EMBD,
+                               .n_head = N_HEAD,
+                               .n_head_kv = N_KV,
+                               .n_ff = N_FF,
+                               .n_vocab = 600,
+                               .n_ctx = 256,
+                               .rope_base = 10000.0f,
+                               .tied = true,
+                               .head_norms = true,
+                               .norms_after = true};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct opened o;
+        struct plm_error err = {0};
+        shape.full_every = cases[i].full_every;
+        shape.window = cases[i].window;
+        new_path();
+        ck_assert(gguf_shape_save_weights(&shape, GGUF_MIX_F16, path));
+        ck_assert_msg(open_model(path, &o, &err) == PLM_OK, "%s", err.msg);
+        const struct plm_model_facts *f = plm_model_facts(o.model);
+        ck_assert_uint_eq(f->n_groups, cases[i].n_groups);
+        for (uint32_t g = 0; g < f->n_groups; g++) {
+            ck_assert_uint_eq(f->groups[g].window, cases[i].windows[g]);
+            ck_assert_uint_eq(f->groups[g].n_layers, cases[i].n_layers[g]);
+        }
+        close_model(&o);
+        unlink(path);
+    }
+}
+END_TEST
+
 START_TEST(the_longest_step_is_counted)
 {
     static const struct {
@@ -367,12 +410,12 @@ static const struct {
     {"llama", negative_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
     {"llama", real_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
     {"qwen2", window_of_qwen2, PLM_ERR_UNSUPPORTED,
-     "key qwen2.attention.sliding_window: a window in some layers of this architecture is not "
+     "key qwen2.attention.sliding_window: a window, where no key says which layers have it, is not "
      "supported"},
     {"qwen3", window_of_qwen3, PLM_ERR_UNSUPPORTED,
-     "key qwen3.attention.sliding_window: a window in some layers"},
+     "key qwen3.attention.sliding_window: a window, where no key says which layers have it,"},
     {"smollm3", window_of_smollm3, PLM_ERR_UNSUPPORTED,
-     "key smollm3.attention.sliding_window: a window in some layers"},
+     "key smollm3.attention.sliding_window: a window, where no key says which layers have it,"},
     {"llama", unknown_scaling, PLM_ERR_UNSUPPORTED, "\"spiral\" is not supported"},
     {"llama", yarn_of_nothing, PLM_ERR_FORMAT,
      "key llama.rope.scaling.original_context_length is missing"},
@@ -418,6 +461,7 @@ int main(void)
     tcase_add_loop_test(tc, fused_tensors_are_the_weights_they_hold, 0, 2);
     tcase_add_test(tc, a_fused_tensor_of_another_length_is_refused);
     tcase_add_test(tc, a_layer_of_each_kind_is_marked);
+    tcase_add_test(tc, a_group_has_layers);
     tcase_add_loop_test(tc, the_longest_step_is_counted, 0, 4);
     tcase_add_loop_test(tc, what_the_arithmetic_can_not_do_is_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
