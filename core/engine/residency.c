@@ -39,20 +39,22 @@ static int64_t time_bound(uint32_t index)
     return (int64_t)(5 + index % 4) << (index / 4 - 2);
 }
 
-// Slabs of the KV cache, of the weights, of the ballast. False beyond the last one.
+// Slabs of the KV cache's pools, of the weights, of the ballast. False beyond the last one.
 static bool find_slab(const struct plm_core *core, uint32_t i, uint64_t *ret_addr,
                       int64_t *ret_bytes)
 {
     const struct plm_arena *arenas[] = {core->rank.weights, core->rank.ballast};
     struct plm_kv_pool_stats pool;
     uint32_t first, blocks;
-    plm_kv_pool_read(core->pool, &pool);
-    if (plm_kv_pool_slab(core->pool, i, &first, &blocks)) {
-        *ret_addr = plm_kv_pool_addr(core->pool, first);
-        *ret_bytes = (int64_t)(blocks * pool.block_bytes);
-        return true;
+    for (uint32_t g = 0; g < core->kv.n_groups; g++) {
+        plm_kv_pool_read(core->kv.pools[g], &pool);
+        if (plm_kv_pool_slab(core->kv.pools[g], i, &first, &blocks)) {
+            *ret_addr = plm_kv_pool_addr(core->kv.pools[g], first);
+            *ret_bytes = (int64_t)(blocks * pool.block_bytes);
+            return true;
+        }
+        i -= pool.slabs;
     }
-    i -= pool.slabs;
     for (size_t a = 0; a < sizeof(arenas) / sizeof(arenas[0]); a++) {
         struct plm_arena_stats stats;
         uint64_t bytes;
