@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// qkv: workgroup w takes rows w % parts * PLM_ROWS .. and one unit of a head of q, k or v. Without
-// WHOLE a unit is panel u of a head and the one half a head further, so that it holds both elements
-// of every pair that rope turns, in either mode; that wants whole panels in half a head, and all of
-// a head rotated where pairs lie half a head apart, no norms and no scales in the cache, which span
-// 32 elements. With WHOLE a unit is a head of any shape, for 4 rows at most.
+// qkv: workgroup w takes rows w % parts * PLM_ROWS .. and one unit of a head of q, k or v. A unit of
+// UNIT elements is half of them from one place on and half from the place half a head further, so
+// that it holds both elements of every pair that rope turns, in either mode. That wants whole panels
+// in half a unit, whole units in a head, all of the head rotated where pairs lie half a head apart,
+// and no norms; half a unit of 64 is also what has one scale in a cache in Q8_0. A unit of 0 is a
+// head of any shape, for 4 rows at most.
 #version 460
 #include "shaders/lib/lanes.glsl"
 #include "shaders/lib/head.glsl"
@@ -12,12 +13,14 @@
 
 PLM_ARGS(plm_qkv_args);
 
-layout(constant_id = 3) const bool WHOLE = false;
+layout(constant_id = 3) const uint UNIT = 2u * PLM_PANEL_ROWS;
 
 #define HEAD_MAX 256u // elements of a head (kernels/abi.h)
 
-const uint STAGED = WHOLE ? HEAD_MAX : PLM_PANELS * PLM_PANEL_ROWS;
-shared float staged[PLM_ROWS][STAGED]; // products of a unit: WHOLE by element, else by panel
+const bool WHOLE = UNIT == 0u;
+const uint HALF = WHOLE ? HEAD_MAX : UNIT / 2u; // of a unit; of heads that are whole none is asked
+const uint STAGED = WHOLE ? HEAD_MAX : UNIT;
+shared float staged[PLM_ROWS][STAGED]; // elements of a unit
 
 #define Q 0u
 #define K 1u
@@ -40,10 +43,10 @@ uint kv_type()
     return PLM_KIND(a.kinds, 3);
 }
 
-// Whether the head goes to a cache in Q8_0, which takes heads whole.
+// Whether the unit goes to a cache in Q8_0.
 bool stores_q8()
 {
-    return WHOLE && product != Q && kv_type() == PLM_TYPE_Q8_0;
+    return UNIT != 2u * PLM_PANEL_ROWS && product != Q && kv_type() == PLM_TYPE_Q8_0;
 }
 
 uint64_t weight()
@@ -55,7 +58,7 @@ uint64_t weight()
 bool locate()
 {
     uint parts = (a.rows + (PLM_ROWS - 1u)) / PLM_ROWS;
-    uint units = WHOLE ? 1u : head_dim() / (2u * PLM_PANEL_ROWS);
+    uint units = WHOLE ? 1u : head_dim() / (2u * HALF);
     uint w = plm_group_index() / parts;
     first_row = plm_group_index() % parts * PLM_ROWS;
     unit = w % units;
@@ -70,12 +73,21 @@ bool locate()
     return true;
 }
 
-// Where dimension d of the head is staged, d lying in this unit.
+// Of the unit.
+uint elements()
+{
+    return WHOLE ? head_dim() : UNIT;
+}
+
+// Where dimension d of the head is staged, d lying in this unit; and what is staged there.
 uint place(uint d)
 {
-    if (WHOLE)
-        return d;
-    return d % PLM_PANEL_ROWS + (d < head_dim() / 2u ? 0u : PLM_PANEL_ROWS);
+    return WHOLE ? d : d % HALF + (d < head_dim() / 2u ? 0u : HALF);
+}
+
+uint staged_at(uint i)
+{
+    return WHOLE ? i : unit * HALF + i % HALF + i / HALF * (head_dim() / 2u);
 }
 
 void plm_emit(uint pair, uint o, float sum)
@@ -136,10 +148,7 @@ void finish(uint r, uint i)
     uint row = first_row + r, dims = PLM_HIGH(a.head_dim), mode = PLM_KIND(a.kinds, 2);
     uint pair = i; // of the head
     if (!WHOLE)
-        pair = mode == PLM_ROPE_NEOX
-                   ? unit * PLM_PANEL_ROWS + i
-                   : unit * (PLM_PANEL_ROWS / 2) + i % (PLM_PANEL_ROWS / 2) +
-                         i / (PLM_PANEL_ROWS / 2) * (head_dim() / 4u);
+        pair = mode == PLM_ROPE_NEOX ? staged_at(i) : staged_at(i * 2u) / 2u;
     uvec2 d = plm_rope_pair(pair, dims, mode);
     vec2 x = vec2(staged[r][place(d.x)], staged[r][place(d.y)]);
     uint64_t weight = norm();
@@ -158,21 +167,21 @@ void finish(uint r, uint i)
             plm_kv_store(part, plm_kv_element(product == K, d[c], t, head_dim()), kv_type(), x[c]);
 }
 
-// Stores the head of all rows in Q8_0.
+// Stores the unit of all rows in Q8_0.
 void store_q8()
 {
-    uint lanes = head_dim() / 4u; // of a row
+    uint lanes = elements() / 4u; // of a row
     barrier();
     for (uint begin = 0u; begin < PLM_ROWS * lanes; begin += PLM_GROUP) {
-        uint i = begin + gl_LocalInvocationIndex, r = i / lanes, d = i % lanes * 4u;
+        uint i = begin + gl_LocalInvocationIndex, r = i / lanes, at = i % lanes * 4u;
         uint row = first_row + r;
         bool live = i < PLM_ROWS * lanes && row < a.rows;
         uint64_t part = live ? part_of(row) : 0ul;
         uint t = live ? token_place(row) : 0u;
         vec4 x = vec4(0.0);
         for (uint c = 0u; live && c < 4u; c++)
-            x[c] = staged[r][d + c];
-        plm_kv_store_q8(live, part, product == K, d, t, head_dim(), x);
+            x[c] = staged[r][at + c];
+        plm_kv_store_q8(live, part, product == K, staged_at(at), t, head_dim(), x);
     }
 }
 
@@ -190,12 +199,14 @@ void main()
         }
     } else {
         panel_step = head_dim() / (2u * PLM_PANEL_ROWS);
-        products(begin + unit, last);
-        barrier();
+        for (uint p = 0u; p < HALF / PLM_PANEL_ROWS; p++) {
+            products(begin + unit * (HALF / PLM_PANEL_ROWS) + p, last);
+            barrier();
+        }
     }
     if (norm() != 0ul)
         sum_squares();
-    uint pairs = WHOLE ? head_dim() / 2u : uint(PLM_PANEL_ROWS);
+    uint pairs = elements() / 2u;
     for (uint i = gl_LocalInvocationIndex; i < PLM_ROWS * pairs; i += PLM_GROUP)
         if (first_row + i / pairs < a.rows)
             finish(i / pairs, i % pairs);

@@ -33,7 +33,7 @@
 // Of which type a module is built.
 enum typed { UNTYPED, BY_WEIGHT, BY_KV };
 // Where a module's constants come from.
-enum spec { FIXED, ROWS_FIRST, ROWS_AND_WHOLE, HEADS_AND_ROWS };
+enum spec { FIXED, ROWS_FIRST, ROWS_AND_UNIT, HEADS_AND_ROWS };
 // The activations that a product reads.
 enum acts { ANY_ACT, Q8_ACT, F32_ACT };
 // How it multiplies. Dot product instructions take the place of plain ones where there are any;
@@ -117,8 +117,10 @@ GRID(argmax, fold(a->rows))
 
 // Pairs of panels that a workgroup of glu makes 32 outputs of.
 #define GLU_OUTPUTS 32u
-// Outputs that a workgroup of qkv takes of a head, where it does not take it whole.
-#define QKV_OUTPUTS 32u
+// Outputs that a workgroup of qkv takes of a head, half of them half a head further, where it does
+// not take it whole (0): a panel at each place, or what has one scale in the cache.
+#define QKV_PANELS 32u
+#define QKV_SCALES 64u
 
 LANES_GRID(matmul, plm_div_ceil(plm_div_ceil(a->n_out, PANEL), spec[1]))
 LANES_GRID(glu, plm_div_ceil(a->n_out, GLU_OUTPUTS))
@@ -128,7 +130,7 @@ static uint64_t qkv_units(const struct plm_qkv_args *a, const uint32_t *spec)
     const uint64_t heads = (a->weight_q != 0 ? PLM_LOW(a->heads) : 0) +
                            (a->weight_k != 0 ? PLM_HIGH(a->heads) : 0) +
                            (uint64_t)(a->weight_v != 0 ? PLM_HIGH(a->heads) : 0);
-    return spec[3] != 0 ? heads : heads * (PLM_LOW(a->head_dim) / QKV_OUTPUTS);
+    return spec[3] == 0 ? heads : heads * (PLM_LOW(a->head_dim) / spec[3]);
 }
 
 LANES_GRID(qkv, qkv_units(a, spec))
@@ -157,10 +159,10 @@ static struct plm_vk_grid coopmat_matmul(const void *args, const uint32_t *spec)
 #define LANES(NAME, name, module, P, A)                                                            \
     .op = PLM_OP_##NAME, .shader = module, .typed = BY_WEIGHT, .grid = lanes_##name,               \
     .spec = ROWS_FIRST, .n_spec = 3, .constants = {0, P, A}
-// The same for qkv, whose fourth constant is whether heads are taken whole.
+// The same for qkv, whose fourth constant is the outputs that a workgroup takes of a head.
 #define QKV(module)                                                                                \
     .op = PLM_OP_QKV, .shader = module, .typed = BY_WEIGHT, .grid = lanes_qkv,                     \
-    .spec = ROWS_AND_WHOLE, .n_spec = 4, .constants = {0, 2, 1}
+    .spec = ROWS_AND_UNIT, .n_spec = 4, .constants = {0, 2, 1}
 
 // A product by tiles of R rows and P panels, S groups of rows and W invocations.
 #define TILE(math, R, P, S, W)                                                                     \
@@ -328,17 +330,22 @@ struct facts {
     uint32_t act;
     uint32_t rows;
     uint32_t group; // query heads of a KV head
-    bool whole;     // qkv: heads that can not be taken by halves
+    uint32_t unit;  // qkv: outputs of a head that a workgroup takes
 };
 
-// Whether both elements of every pair that rope turns lie in the same panel of either half, and
-// neither a norm of heads nor a scale of the cache spans more of them.
-static bool by_halves(const struct plm_qkv_args *a)
+static uint32_t unit_for(uint32_t kv_type)
 {
-    return a->norms == 0 && PLM_KIND(a->kinds, 3) != PLM_TYPE_Q8_0 &&
-           PLM_LOW(a->head_dim) % (2 * PANEL) == 0 &&
-           (PLM_KIND(a->kinds, 2) == PLM_ROPE_NORM ||
-            PLM_LOW(a->head_dim) == PLM_HIGH(a->head_dim));
+    return kv_type == PLM_TYPE_Q8_0 ? QKV_SCALES : QKV_PANELS;
+}
+
+// The unit, or 0: it would tear apart a pair that rope turns, or what a norm of heads sums.
+static uint32_t unit_of(const struct plm_qkv_args *a)
+{
+    const uint32_t unit = unit_for(PLM_KIND(a->kinds, 3));
+    const bool fits =
+        a->norms == 0 && PLM_LOW(a->head_dim) % unit == 0 &&
+        (PLM_KIND(a->kinds, 2) == PLM_ROPE_NORM || PLM_LOW(a->head_dim) == PLM_HIGH(a->head_dim));
+    return fits ? unit : 0;
 }
 
 static struct facts facts_of(enum plm_op op, const void *args)
@@ -357,7 +364,7 @@ static struct facts facts_of(enum plm_op op, const void *args)
                               .kv_type = PLM_KIND(a->kinds, 3),
                               .act = PLM_KIND(a->kinds, 1),
                               .rows = a->rows,
-                              .whole = !by_halves(a)};
+                              .unit = unit_of(a)};
     }
     if (op == PLM_OP_GLU) {
         const struct plm_glu_args *a = args;
@@ -408,15 +415,15 @@ static void specialise(const struct plm_vk_kernels *kernels, const struct row *r
                        const struct facts *f, uint32_t *spec)
 {
     memcpy(spec, row->constants, sizeof(row->constants));
-    if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
+    if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_UNIT)
         spec[0] =
             power_of_two(f->rows, kernels->fast_compile ? FAST_COMPILE_ROWS : PLM_VULKAN_FEW_ROWS);
-    if (row->spec == ROWS_AND_WHOLE) {
-        spec[3] = f->whole;
-        if (f->whole && spec[0] > QKV_WHOLE_ROWS)
+    if (row->spec == ROWS_AND_UNIT) {
+        spec[3] = f->unit;
+        if (f->unit == 0 && spec[0] > QKV_WHOLE_ROWS)
             spec[0] = QKV_WHOLE_ROWS;
     }
-    if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_WHOLE)
+    if (row->spec == ROWS_FIRST || row->spec == ROWS_AND_UNIT)
         spec[1] = spec[1] * spec[0] > LANES_SUMS ? LANES_SUMS / spec[0] : spec[1];
     if (row->spec == HEADS_AND_ROWS) {
         spec[0] = power_of_two(f->group, ATTENTION_LANES);
@@ -468,6 +475,26 @@ static int visit_facts(const struct plm_vk_kernels *kernels, struct plm_vk_kerne
     return memcmp(&before, k, sizeof(before)) == 0 ? PLM_OK : visit(ctx, k);
 }
 
+// Those of qkv. The needs do not tell heads' shapes, which may want them whole.
+static int each_unit(const struct plm_vk_kernels *kernels, struct plm_vk_kernel *k,
+                     const struct plm_kernel_needs *needs, visit_fn *visit, void *ctx)
+{
+    const uint64_t scales = UINT64_C(1) << PLM_TYPE_Q8_0;
+    const struct {
+        uint32_t unit;
+        bool needed;
+    } units[] = {{0, true},
+                 {QKV_PANELS, (needs->kv_types & ~scales) != 0},
+                 {QKV_SCALES, (needs->kv_types & scales) != 0}};
+    int r = PLM_OK;
+    for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
+        struct facts f = {.rows = 1, .unit = units[u].unit};
+        for (; units[u].needed && f.rows <= PLM_VULKAN_FEW_ROWS && r == PLM_OK; f.rows *= 2)
+            r = visit_facts(kernels, k, &f, visit, ctx);
+    }
+    return r;
+}
+
 // Every specialisation of a row, by what the arguments can be.
 static int each_spec(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t type,
                      const struct plm_kernel_needs *needs, visit_fn *visit, void *ctx)
@@ -476,14 +503,8 @@ static int each_spec(const struct plm_vk_kernels *kernels, uint16_t i, uint16_t 
     struct facts f = {.rows = 1, .group = 1};
     uint32_t seen = 0; // numbers of heads, which are powers of two
     int r = PLM_OK;
-    // The needs do not tell heads' shapes: both.
-    for (uint32_t whole = 0; table[i].spec == ROWS_AND_WHOLE && whole < 2; whole++) {
-        f.whole = whole == 1;
-        for (f.rows = 1; f.rows <= PLM_VULKAN_FEW_ROWS && r == PLM_OK; f.rows *= 2)
-            r = visit_facts(kernels, &k, &f, visit, ctx);
-    }
-    if (table[i].spec == ROWS_AND_WHOLE)
-        return r;
+    if (table[i].spec == ROWS_AND_UNIT)
+        return each_unit(kernels, &k, needs, visit, ctx);
     if (table[i].spec != HEADS_AND_ROWS) {
         for (; f.rows <= PLM_VULKAN_FEW_ROWS && r == PLM_OK; f.rows *= 2)
             r = visit_facts(kernels, &k, &f, visit, ctx);

@@ -204,16 +204,28 @@ START_TEST(types_that_no_module_has_are_refused)
 }
 END_TEST
 
-// A scale of the cache spans 32 elements of a head, which its halves would tear apart.
-START_TEST(a_cache_with_scales_takes_heads_whole)
+static uint32_t unit_of(uint32_t head_dim, uint32_t dims, uint32_t mode, uint32_t kv_type)
 {
     union args a = args_of(PLM_OP_QKV, 1, PLM_TYPE_F16);
     struct plm_vk_kernel k;
+    a.qkv.head_dim = PLM_PAIR(head_dim, dims);
+    a.qkv.kinds = PLM_KINDS(PLM_TYPE_F16, PLM_ACT_F32, mode, kv_type);
     ck_assert_int_eq(plm_vk_kernel_of(&kernels, PLM_OP_QKV, &a, 0, &k), PLM_OK);
-    ck_assert_uint_eq(k.spec[3], 0);
-    a = args_of(PLM_OP_QKV, 1, PLM_TYPE_Q8_0);
-    ck_assert_int_eq(plm_vk_kernel_of(&kernels, PLM_OP_QKV, &a, 0, &k), PLM_OK);
-    ck_assert_uint_eq(k.spec[3], 1);
+    return k.spec[3];
+}
+
+// A workgroup of qkv holds the pairs that rope turns, and the 32 elements that a scale of the cache
+// spans; where it can not, it takes a head whole.
+START_TEST(units_of_heads_tear_nothing_apart)
+{
+    ck_assert_uint_eq(unit_of(128, 128, PLM_ROPE_NEOX, PLM_TYPE_F16), 32);
+    ck_assert_uint_eq(unit_of(96, 96, PLM_ROPE_NORM, PLM_TYPE_F32), 32);
+    ck_assert_uint_eq(unit_of(80, 80, PLM_ROPE_NORM, PLM_TYPE_F16), 0);
+    ck_assert_uint_eq(unit_of(128, 64, PLM_ROPE_NEOX, PLM_TYPE_F16), 0);
+    ck_assert_uint_eq(unit_of(128, 64, PLM_ROPE_NORM, PLM_TYPE_F16), 32);
+    ck_assert_uint_eq(unit_of(128, 128, PLM_ROPE_NEOX, PLM_TYPE_Q8_0), 64);
+    ck_assert_uint_eq(unit_of(96, 96, PLM_ROPE_NORM, PLM_TYPE_Q8_0), 0);
+    ck_assert_uint_eq(unit_of(128, 64, PLM_ROPE_NEOX, PLM_TYPE_Q8_0), 0);
 }
 END_TEST
 
@@ -289,6 +301,8 @@ START_TEST(a_plan_makes_nothing_else)
     for (uint32_t i = 0; i < seen.n; i++) {
         const struct plm_vk_kernel *k = &seen.kernels[i];
         ck_assert(k->type == PLM_VK_TYPES || k->type == PLM_TYPE_Q4_0 || k->type == PLM_TYPE_F16);
+        if (plm_vk_kernel_op(k) == PLM_OP_QKV) // of 64 are for scales
+            ck_assert(k->spec[3] == 0 || k->spec[3] == 32);
         // Three heads of a group are four of the kernel's.
         if (plm_vk_kernel_op(k) == PLM_OP_ATTENTION)
             ck_assert_uint_eq(k->spec[0], 4);
@@ -446,7 +460,7 @@ int main(void)
     tcase_add_test(tc, every_op_has_a_kernel);
     tcase_add_test(tc, what_a_device_lacks_is_not_chosen);
     tcase_add_test(tc, types_that_no_module_has_are_refused);
-    tcase_add_test(tc, a_cache_with_scales_takes_heads_whole);
+    tcase_add_test(tc, units_of_heads_tear_nothing_apart);
     tcase_add_test(tc, the_cache_chooses_the_module);
     tcase_add_test(tc, a_plan_makes_all_that_it_launches_once);
     tcase_add_test(tc, a_plan_makes_nothing_else);
