@@ -25,6 +25,7 @@ struct at_tile {
     float score[AT_QUERIES][AT_BLOCK]; // scores, then probabilities
     float k[AT_BLOCK * AT_MAX_DIM];    // of the block as floats
     float v[AT_BLOCK * AT_MAX_DIM];
+    float v_scale[AT_BLOCK * AT_MAX_DIM / PLM_KV_Q8_BLOCK]; // of V in Q8_0
     float top[AT_QUERIES];
     float scale[AT_QUERIES]; // what the sums so far are multiplied by in this block
     struct at_query query[AT_QUERIES];
@@ -34,33 +35,60 @@ struct at_tile {
 _Static_assert(sizeof(struct at_tile) <= PLM_CPU_SCRATCH_BYTES,
                "attention tile beyond the scratch");
 
-// One block of one KV head.
+// One block of one KV head: its parts of K and V.
 struct at_kv {
     const uint8_t *k, *v;
     uint32_t head_dim;
     float scale;
 };
 
-VEC_FN vf at_load(const uint8_t *base, uint64_t i, const bool f16)
+// Elements from i on; of Q8_0 the codes alone. Types are constants where functions are inlined.
+VEC_FN vf at_load(const uint8_t *part, uint64_t i, const uint32_t type)
 {
-    return f16 ? vf_load_f16(base + i * 2) : vf_load(base + i * 4);
+    return type == PLM_TYPE_Q8_0  ? vf_load_i8(part + i)
+           : type == PLM_TYPE_F16 ? vf_load_f16(part + i * 2)
+                                  : vf_load(part + i * 4);
+}
+
+// Scales from i on in a part of Q8_0.
+VEC_FN vf at_load_scales(const uint8_t *part, uint32_t head_dim, uint64_t i)
+{
+    return vf_load_f16(part + PLM_KV_HEAD_ELEMENTS(head_dim) + i * 2);
+}
+
+VEC_FN void at_load_v_scales(struct at_tile *t, const struct at_kv *kv)
+{
+    for (uint32_t i = 0; i < AT_BLOCK * kv->head_dim / PLM_KV_Q8_BLOCK; i += VL)
+        vf_store(t->v_scale + i, at_load_scales(kv->v, kv->head_dim, i));
 }
 
 // Raw scores of `count` queries against `blocks` blocks; block b's go to score[b * count + i].
 VEC_FN void at_scores(const struct at_query *query, const int count, const uint8_t *const *k,
-                      const int blocks, uint32_t head_dim, const bool f16, float (*score)[AT_BLOCK])
+                      const int blocks, uint32_t head_dim, const uint32_t type,
+                      float (*score)[AT_BLOCK])
 {
+    const uint32_t same = type == PLM_TYPE_Q8_0 ? PLM_KV_Q8_BLOCK : head_dim; // have one scale
     vf acc[AT_AHEAD][VEC_SCORES][AT_PARTS];
     VEC_UNROLL for (int b = 0; b < blocks; b++) VEC_UNROLL for (int i = 0; i < count; i++)
         VEC_UNROLL for (int part = 0; part < AT_PARTS; part++) acc[b][i][part] = vf_set1(0.0f);
-    for (uint32_t d = 0; d < head_dim; d++)
-        VEC_UNROLL for (int b = 0; b < blocks; b++)
-            VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
-        {
-            vf kv = at_load(k[b], d * AT_BLOCK + (uint32_t)(part * VL), f16);
-            VEC_UNROLL for (int i = 0; i < count; i++) acc[b][i][part] =
-                vf_fma(vf_set1(query[i].q[d]), kv, acc[b][i][part]);
-        }
+    for (uint32_t d0 = 0; d0 < head_dim; d0 += same) {
+        vf scale[AT_AHEAD][AT_PARTS];
+        if (type == PLM_TYPE_Q8_0)
+            VEC_UNROLL for (int b = 0; b < blocks; b++)
+                VEC_UNROLL for (int part = 0; part < AT_PARTS; part++) scale[b][part] =
+                    at_load_scales(k[b], head_dim,
+                                   d0 / PLM_KV_Q8_BLOCK * AT_BLOCK + (uint32_t)(part * VL));
+        for (uint32_t d = d0; d < d0 + same; d++)
+            VEC_UNROLL for (int b = 0; b < blocks; b++)
+                VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
+            {
+                vf kv = at_load(k[b], d * AT_BLOCK + (uint32_t)(part * VL), type);
+                if (type == PLM_TYPE_Q8_0)
+                    kv = vf_mul(kv, scale[b][part]);
+                VEC_UNROLL for (int i = 0; i < count; i++) acc[b][i][part] =
+                    vf_fma(vf_set1(query[i].q[d]), kv, acc[b][i][part]);
+            }
+    }
     VEC_UNROLL for (int b = 0; b < blocks; b++) VEC_UNROLL for (int i = 0; i < count; i++)
         VEC_UNROLL for (int part = 0; part < AT_PARTS; part++)
             vf_store(&score[b * count + i][part * VL], acc[b][i][part]);
@@ -103,7 +131,7 @@ VEC_FN void at_softmax(struct at_tile *t, uint32_t i, float *score, float scale)
 // d0 on; with rescale the old sums are scaled first.
 VEC_FN void at_values(struct at_tile *t, uint32_t first, const int count,
                       const float (*p)[AT_BLOCK], uint32_t d0, const int vecs, uint32_t from,
-                      uint32_t to, bool rescale, const struct at_kv *kv, const bool f16)
+                      uint32_t to, bool rescale, const struct at_kv *kv, const uint32_t type)
 {
     vf acc[VEC_QUERIES][AT_CHUNK];
     VEC_UNROLL for (int i = 0; i < count; i++)
@@ -118,8 +146,13 @@ VEC_FN void at_values(struct at_tile *t, uint32_t first, const int count,
     }
     for (uint32_t j = from; j < to; j++) {
         vf row[AT_CHUNK];
-        VEC_UNROLL for (int w = 0; w < vecs; w++) row[w] =
-            at_load(kv->v, (uint64_t)j * kv->head_dim + d0 + (uint32_t)(w * VL), f16);
+        VEC_UNROLL for (int w = 0; w < vecs; w++)
+        {
+            const uint32_t e = j * kv->head_dim + d0 + (uint32_t)(w * VL);
+            row[w] = at_load(kv->v, e, type);
+            if (type == PLM_TYPE_Q8_0)
+                row[w] = vf_mul(row[w], vf_set1(t->v_scale[e / PLM_KV_Q8_BLOCK]));
+        }
         VEC_UNROLL for (int i = 0; i < count; i++)
         {
             vf pj = vf_set1(p[i][j]);
@@ -133,18 +166,18 @@ VEC_FN void at_values(struct at_tile *t, uint32_t first, const int count,
 // All dimensions of `count` queries.
 VEC_FN void at_values_all(struct at_tile *t, uint32_t first, const int count,
                           const float (*p)[AT_BLOCK], uint32_t from, uint32_t to, bool rescale,
-                          const struct at_kv *kv, const bool f16)
+                          const struct at_kv *kv, const uint32_t type)
 {
     uint32_t d = 0;
     for (; d + AT_CHUNK * VL <= kv->head_dim; d += AT_CHUNK * VL)
-        at_values(t, first, count, p, d, AT_CHUNK, from, to, rescale, kv, f16);
+        at_values(t, first, count, p, d, AT_CHUNK, from, to, rescale, kv, type);
     for (; d < kv->head_dim; d += VL)
-        at_values(t, first, count, p, d, 1, from, to, rescale, kv, f16);
+        at_values(t, first, count, p, d, 1, from, to, rescale, kv, type);
 }
 
 // Softmax and values of queries [first, first + count), whose scores are at p.
 VEC_FN void at_finish(struct at_tile *t, uint32_t first, const int count, float (*p)[AT_BLOCK],
-                      const struct at_kv *kv, const bool f16)
+                      const struct at_kv *kv, const uint32_t type)
 {
     const uint32_t from = t->from[first];
     uint32_t least = AT_BLOCK, most = 0;
@@ -159,43 +192,45 @@ VEC_FN void at_finish(struct at_tile *t, uint32_t first, const int count, float 
     const float(*probability)[AT_BLOCK] = (const float(*)[AT_BLOCK])p;
     // Tokens that only some of the queries see must not touch the others, not even times zero.
     if (!ragged)
-        at_values_all(t, first, count, probability, from, least, true, kv, f16);
+        at_values_all(t, first, count, probability, from, least, true, kv, type);
     if (!ragged && least == most)
         return;
     for (int i = 0; i < count; i++) {
         uint32_t q = first + (uint32_t)i, begin = ragged ? t->from[q] : least;
         if (t->n[q] > begin)
-            at_values_all(t, q, 1, probability + i, begin, t->n[q], ragged, kv, f16);
+            at_values_all(t, q, 1, probability + i, begin, t->n[q], ragged, kv, type);
     }
 }
 
 // Softmax and values of queries [first, end); query i's scores are at p[i - first].
 VEC_FN void at_finish_all(struct at_tile *t, uint32_t first, uint32_t end, float (*p)[AT_BLOCK],
-                          const struct at_kv *kv, const bool f16)
+                          const struct at_kv *kv, const uint32_t type)
 {
+    if (type == PLM_TYPE_Q8_0)
+        at_load_v_scales(t, kv);
     for (; end - first >= VEC_QUERIES; first += VEC_QUERIES, p += VEC_QUERIES)
-        at_finish(t, first, VEC_QUERIES, p, kv, f16);
+        at_finish(t, first, VEC_QUERIES, p, kv, type);
 #if VEC_QUERIES > 3
     for (; end - first >= 3; first += 3, p += 3)
-        at_finish(t, first, 3, p, kv, f16);
+        at_finish(t, first, 3, p, kv, type);
 #endif
 #if VEC_QUERIES > 1
     for (; first < end; first++, p++)
-        at_finish(t, first, 1, p, kv, f16);
+        at_finish(t, first, 1, p, kv, type);
 #endif
 }
 
 VEC_FN void at_block(struct at_tile *t, uint32_t first, uint32_t end, const struct at_kv *kv,
-                     const bool f16)
+                     const uint32_t type)
 {
     uint32_t i = first;
     for (; end - i >= VEC_SCORES; i += VEC_SCORES)
-        at_scores(t->query + i, VEC_SCORES, &kv->k, 1, kv->head_dim, f16, t->score + i);
+        at_scores(t->query + i, VEC_SCORES, &kv->k, 1, kv->head_dim, type, t->score + i);
     for (; end - i >= 3; i += 3)
-        at_scores(t->query + i, 3, &kv->k, 1, kv->head_dim, f16, t->score + i);
+        at_scores(t->query + i, 3, &kv->k, 1, kv->head_dim, type, t->score + i);
     for (; i < end; i++)
-        at_scores(t->query + i, 1, &kv->k, 1, kv->head_dim, f16, t->score + i);
-    at_finish_all(t, first, end, t->score + first, kv, f16);
+        at_scores(t->query + i, 1, &kv->k, 1, kv->head_dim, type, t->score + i);
+    at_finish_all(t, first, end, t->score + first, kv, type);
 }
 
 #define AT_AHEAD_QUERIES 4
@@ -204,46 +239,82 @@ _Static_assert(AT_AHEAD *AT_AHEAD_QUERIES <= AT_QUERIES && AT_AHEAD_QUERIES <= V
 
 // Scores of few queries against AT_AHEAD blocks: enough independent sums to keep the units busy.
 VEC_FN void at_ahead(struct at_tile *t, const uint8_t *const k[AT_AHEAD], uint32_t head_dim,
-                     const bool f16)
+                     const uint32_t type)
 {
     switch (t->queries) {
-    case 1: at_scores(t->query, 1, k, AT_AHEAD, head_dim, f16, t->score); break;
-    case 2: at_scores(t->query, 2, k, AT_AHEAD, head_dim, f16, t->score); break;
-    case 3: at_scores(t->query, 3, k, AT_AHEAD, head_dim, f16, t->score); break;
-    case AT_AHEAD_QUERIES: at_scores(t->query, 4, k, AT_AHEAD, head_dim, f16, t->score); break;
+    case 1: at_scores(t->query, 1, k, AT_AHEAD, head_dim, type, t->score); break;
+    case 2: at_scores(t->query, 2, k, AT_AHEAD, head_dim, type, t->score); break;
+    case 3: at_scores(t->query, 3, k, AT_AHEAD, head_dim, type, t->score); break;
+    case AT_AHEAD_QUERIES: at_scores(t->query, 4, k, AT_AHEAD, head_dim, type, t->score); break;
     default: break;
     }
 }
 
 // One function per storage type, so that each instance is compiled once.
-#define AT_TYPED(suffix, f16)                                                                      \
+#define AT_TYPED(suffix, type)                                                                     \
     static __attribute__((noinline)) void at_block_##suffix(struct at_tile *t, uint32_t first,     \
                                                             uint32_t end, const struct at_kv *kv)  \
     {                                                                                              \
-        at_block(t, first, end, kv, f16);                                                          \
+        at_block(t, first, end, kv, type);                                                         \
     }                                                                                              \
     static __attribute__((noinline)) void at_ahead_##suffix(                                       \
         struct at_tile *t, const uint8_t *const k[AT_AHEAD], uint32_t head_dim)                    \
     {                                                                                              \
-        at_ahead(t, k, head_dim, f16);                                                             \
+        at_ahead(t, k, head_dim, type);                                                            \
     }                                                                                              \
     static __attribute__((noinline)) void at_finish_##suffix(                                      \
         struct at_tile *t, float(*p)[AT_BLOCK], const struct at_kv *kv)                            \
     {                                                                                              \
-        at_finish_all(t, 0, t->queries, p, kv, f16);                                               \
+        at_finish_all(t, 0, t->queries, p, kv, type);                                              \
     }
-AT_TYPED(f16, true)
-AT_TYPED(f32, false)
+AT_TYPED(f16, PLM_TYPE_F16)
+AT_TYPED(f32, PLM_TYPE_F32)
+AT_TYPED(q8_0, PLM_TYPE_Q8_0)
 
-// A block in half precision for many queries: converted once.
-static void at_block_converted(struct at_tile *t, uint32_t first, uint32_t end,
-                               const struct at_kv *kv)
+// What computes with K and V of a type as they lie.
+struct at_typed {
+    void (*block)(struct at_tile *t, uint32_t first, uint32_t end, const struct at_kv *kv);
+    void (*ahead)(struct at_tile *t, const uint8_t *const k[AT_AHEAD], uint32_t head_dim);
+    void (*finish)(struct at_tile *t, float (*p)[AT_BLOCK], const struct at_kv *kv);
+};
+
+static const struct at_typed *at_typed_of(uint32_t type)
 {
-    struct at_kv f = *kv;
+    static const struct at_typed f16 = {at_block_f16, at_ahead_f16, at_finish_f16};
+    static const struct at_typed f32 = {at_block_f32, at_ahead_f32, at_finish_f32};
+    static const struct at_typed q8_0 = {at_block_q8_0, at_ahead_q8_0, at_finish_q8_0};
+    return type == PLM_TYPE_Q8_0 ? &q8_0 : type == PLM_TYPE_F16 ? &f16 : &f32;
+}
+
+static void at_decode_f16(struct at_tile *t, const struct at_kv *kv)
+{
     for (uint32_t i = 0; i < AT_BLOCK * kv->head_dim; i += VL) {
         vf_store(t->k + i, vf_load_f16(kv->k + (uint64_t)i * 2));
         vf_store(t->v + i, vf_load_f16(kv->v + (uint64_t)i * 2));
     }
+}
+
+static void at_decode_q8_0(struct at_tile *t, const struct at_kv *kv)
+{
+    const uint32_t run = PLM_KV_Q8_BLOCK * AT_BLOCK; // elements of K with the same 16 scales
+    at_load_v_scales(t, kv);
+    for (uint32_t i = 0; i < AT_BLOCK * kv->head_dim; i += VL) {
+        const vf k_scale = at_load_scales(kv->k, kv->head_dim, i / run * AT_BLOCK + i % AT_BLOCK);
+        const vf v_scale = vf_set1(t->v_scale[i / PLM_KV_Q8_BLOCK]);
+        vf_store(t->k + i, vf_mul(vf_load_i8(kv->k + i), k_scale));
+        vf_store(t->v + i, vf_mul(vf_load_i8(kv->v + i), v_scale));
+    }
+}
+
+// A block for many queries: made floats once.
+static void at_block_decoded(struct at_tile *t, uint32_t first, uint32_t end,
+                             const struct at_kv *kv, uint32_t type)
+{
+    struct at_kv f = *kv;
+    if (type == PLM_TYPE_Q8_0)
+        at_decode_q8_0(t, kv);
+    else
+        at_decode_f16(t, kv);
     f.k = (const uint8_t *)t->k;
     f.v = (const uint8_t *)t->v;
     at_block_f32(t, first, end, &f);
@@ -272,6 +343,7 @@ static struct at_kv at_open(const struct plm_attention_args *a, const struct at_
 static uint32_t at_run_few(struct at_tile *t, const struct plm_attention_args *a,
                            const struct at_source *s)
 {
+    const struct at_typed *typed = at_typed_of(a->kv_type);
     const uint32_t full = (t->query[0].pos + 1) / AT_BLOCK;
     uint32_t b = t->query[0].first / AT_BLOCK;
     if (t->queries > AT_AHEAD_QUERIES || t->query[0].pos != t->query[t->queries - 1].pos)
@@ -287,15 +359,9 @@ static uint32_t at_run_few(struct at_tile *t, const struct plm_attention_args *a
             kv[i] = at_open(a, s, b + i);
             k[i] = kv[i].k;
         }
-        if (a->kv_type == PLM_TYPE_F16) {
-            at_ahead_f16(t, k, a->head_dim);
-            for (uint32_t i = 0; i < AT_AHEAD; i++, at_whole_blocks(t))
-                at_finish_f16(t, t->score + i * t->queries, &kv[i]);
-        } else {
-            at_ahead_f32(t, k, a->head_dim);
-            for (uint32_t i = 0; i < AT_AHEAD; i++, at_whole_blocks(t))
-                at_finish_f32(t, t->score + i * t->queries, &kv[i]);
-        }
+        typed->ahead(t, k, a->head_dim);
+        for (uint32_t i = 0; i < AT_AHEAD; i++, at_whole_blocks(t))
+            typed->finish(t, t->score + i * t->queries, &kv[i]);
     }
     return b;
 }
@@ -315,6 +381,7 @@ static void at_see(struct at_tile *t, uint32_t b, uint32_t first, uint32_t *end)
 // Runs a tile whose queries are ordered by position and belong to one sequence and KV head.
 static void at_run(struct at_tile *t, const struct plm_attention_args *a, const struct at_source *s)
 {
+    const struct at_typed *typed = at_typed_of(a->kv_type);
     uint32_t first = 0, end = 0; // queries before `first` and from `end` on do not see the block
     for (uint32_t i = 0; i < t->queries; i++) {
         t->top[i] = -INFINITY;
@@ -330,12 +397,10 @@ static void at_run(struct at_tile *t, const struct plm_attention_args *a, const 
             b = t->query[first].first / AT_BLOCK; // nobody sees what lies between
         at_see(t, b, first, &end);
         struct at_kv kv = at_open(a, s, b);
-        if (a->kv_type != PLM_TYPE_F16)
-            at_block_f32(t, first, end, &kv);
-        else if (end - first >= 2 * VEC_QUERIES)
-            at_block_converted(t, first, end, &kv);
+        if (a->kv_type != PLM_TYPE_F32 && end - first >= 2 * VEC_QUERIES)
+            at_block_decoded(t, first, end, &kv, a->kv_type);
         else
-            at_block_f16(t, first, end, &kv);
+            typed->block(t, first, end, &kv);
     }
     for (uint32_t i = 0; i < t->queries; i++) {
         vf sum = vf_set1(plm_sum16(t->sums[i]));
@@ -364,7 +429,7 @@ void PLM_CPU_FN(attention)(const void *args, uint32_t begin, uint32_t end, void 
     const uint32_t group = a->heads / a->kv_heads;
     const int32_t *pos = PLM_PTR(const int32_t, a->pos), *seq = PLM_PTR(const int32_t, a->seq);
     const uint64_t head_bytes = PLM_KV_HEAD_BYTES(a->kv_type, a->head_dim);
-    if (a->head_dim % VL != 0 || a->kv_type == PLM_TYPE_Q8_0) {
+    if (a->head_dim % VL != 0) {
         AT_FALLBACK(args, begin, end, scratch);
         return;
     }
