@@ -230,7 +230,14 @@ typedef struct plim_engine_opts {
      * server's connections). The plan leaves them out of the KV cache where host memory is the
      * device's. 0 (default). */
     uint64_t host_caller_bytes;
+    uint32_t kv_type; /* enum plim_kv_type, default F16. UNSUPPORTED where the device has no kernels
+                         for it, or the model's heads do not fit */
+    uint32_t reserved2;
 } plim_engine_opts;
+
+/* What the KV cache holds. Q8_0 takes 17 bytes where F16 takes 32: 8-bit codes with a scale for
+ * each 32 elements of a head, whose size must be a multiple of 32. */
+enum plim_kv_type { PLIM_KV_F16, PLIM_KV_Q8_0 };
 
 /* What a neighbour's growth on the device means for the KV cache after READY. */
 enum plim_neighbours {

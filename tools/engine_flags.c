@@ -19,6 +19,9 @@
 #define SEQS_MAX    4096
 #define THREADS_MAX 1024
 
+// By enum plim_kv_type.
+#define KV_TYPES "f16|q8_0"
+
 static const struct plm_opt engine_table[] = {
     PLM_OPT("-m, --model", "FILE", "model file (GGUF)", PLM_OPT_STRING, IN_OPTS(model_path)),
     PLM_OPT("-hf, -hfr, --hf-repo", "USER/REPO[:QUANT]",
@@ -61,6 +64,13 @@ static const struct plm_opt engine_table[] = {
                "pin the size of the KV cache instead of measuring it\n(on the CPU it is by default "
                "at most a quarter of what is free)",
                PLM_OPT_U64, IN_OPTS(max_total_tokens), 1, 1e12),
+    PLM_OPT_ONE_OF("--kv-type, --kv-cache-dtype", "TYPE",
+                   "what the KV cache holds (default f16); q8_0 takes 17/32 of\nits bytes, with "
+                   "heads of a multiple of 32 elements",
+                   IN_FLAGS(kv_type), KV_TYPES),
+    PLM_OPT_ONE_OF("-ctk, --cache-type-k", "TYPE", "the same for K; -ctv must say the same",
+                   IN_FLAGS(kv_type_k), KV_TYPES),
+    PLM_OPT_ONE_OF("-ctv, --cache-type-v", "TYPE", "the same for V", IN_FLAGS(kv_type_v), KV_TYPES),
     PLM_OPT_ONE_OF("--prove", "HOW",
                    "how much the start runs to prove the plan: a few layers,\nor the whole model "
                    "(default quick)",
@@ -139,6 +149,7 @@ void plm_engine_flags_init(struct plm_engine_flags *flags)
     plim_engine_opts_init(&flags->opts);
     flags->queue_timeout_s = flags->opts.queue_timeout_ms / 1000.0;
     flags->prove = flags->opts.prove_full;
+    flags->kv_type = flags->kv_type_k = flags->kv_type_v = PLM_KV_TYPE_NOT_SAID;
 }
 
 struct plm_opt_group plm_engine_flags_group(struct plm_engine_flags *flags)
@@ -184,9 +195,28 @@ static bool names_a_model(const struct plm_engine_flags *flags, const char *comm
     return false;
 }
 
+// K and V have one type, however it is said.
+static bool apply_kv_type(struct plm_engine_flags *flags, const char *command)
+{
+    static const char *const names[] = {"f16", "q8_0"};
+    const bool said = flags->kv_type != PLM_KV_TYPE_NOT_SAID;
+    const uint32_t other = said ? flags->kv_type : flags->opts.kv_type;
+    const uint32_t k = flags->kv_type_k != PLM_KV_TYPE_NOT_SAID ? flags->kv_type_k : other;
+    const uint32_t v = flags->kv_type_v != PLM_KV_TYPE_NOT_SAID ? flags->kv_type_v : other;
+    if (k != v || (said && k != other)) {
+        plm_term_say("plimsoll %s: K in %s (-ctk) and V in %s (-ctv)%s%s: the KV cache has one "
+                     "type, which --kv-type says",
+                     command, names[k], names[v], said ? " with --kv-type " : "",
+                     said ? names[other] : "");
+        return false;
+    }
+    flags->opts.kv_type = k;
+    return true;
+}
+
 bool plm_engine_flags_apply(struct plm_engine_flags *flags, const char *command)
 {
-    if (!names_a_model(flags, command))
+    if (!names_a_model(flags, command) || !apply_kv_type(flags, command))
         return false;
     if (flags->chat_template_file != NULL) {
         if (flags->opts.chat_template != NULL) {

@@ -91,8 +91,6 @@ static const struct {
     {"-mu, --model-url", "plimsoll pull URL gets the file, -m names it"},
     {"-hft, --hf-token", "a token is taken from HF_TOKEN or its file, not from a command line that "
                          "others can read"},
-    {"-ctk, --cache-type-k, -ctv, --cache-type-v",
-     "the KV cache has one type, 16-bit floats; -c and --max-total-tokens say its size"},
     {"-mm, --mmproj, -mmu, --mmproj-url, --mmproj-auto, --no-mmproj",
      "images are not taken; a model with a projector runs here without it, on text"},
 };

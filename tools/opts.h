@@ -131,12 +131,15 @@ struct plm_engine_flags {
     struct plm_incidents incidents; // --incident-dir
     char *template_text;            // what plm_engine_flags_apply() read
     const char *hf_repo, *hf_file;  // -hf, -hff
-    char *model_path;               // what plm_engine_flags_fetch() found
+    uint32_t kv_type, kv_type_k, kv_type_v; // --kv-type, -ctk, -ctv; PLM_KV_TYPE_NOT_SAID
+    char *model_path;                       // what plm_engine_flags_fetch() found
 };
 
 // Titles of groups that the manual describes once, apart from the commands.
 #define PLM_ENGINE_FLAGS_TITLE "model and memory"
 #define PLM_NOTED_FLAGS_TITLE  "of other servers' command lines, without effect here"
+
+#define PLM_KV_TYPE_NOT_SAID UINT32_MAX
 
 void plm_engine_flags_init(struct plm_engine_flags *flags);
 // The group for plm_opt_command.groups.

@@ -216,6 +216,7 @@ static const struct {
     {"ctx_size", "-c"},
     {"host_limit_bytes", "--host-limit"},
     {"kv_min_bytes", "--kv-min"},
+    {"kv_type", "--kv-type"},
     {"max_sequences", "-np"},
     {"max_total_tokens", "--max-total-tokens"},
     {"memory_fraction", "--memory-fraction"},

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/engine/core.h"
+#include "core/engine/opts.h"
 
 // What the measures of a start depend on. What only says how much room there is (limits, other
 // processes, the size of pool and prefix cache) is no part of it: with that, every start plans
@@ -44,7 +45,7 @@ static void make_key(const struct plm_core *core, uint64_t fingerprint, struct p
     plm_cert_key_number(key, "pinned", o->max_total_tokens != 0);
     plm_cert_key_number(key, "reference_kernels", o->reference_kernels);
     plm_cert_key_number(key, "float_activations", o->float_activations);
-    plm_cert_key_number(key, "kv_f32", o->kv_f32);
+    plm_cert_key_text(key, "kv_type", plm_kv_type_name(plm_opts_kv_type(o)));
 }
 
 bool plm_core_certified(struct plm_core *core, struct plm_profile *ret)

@@ -88,7 +88,7 @@ static void say_stray_ids(const struct plm_core *core)
 // What the header says: hyper-parameters, tensors, vocabulary.
 static int read_header(struct plm_core *core, struct plm_error *err)
 {
-    const struct plm_model_opts opts = {.kv_f32 = core->opts.kv_f32 != 0,
+    const struct plm_model_opts opts = {.kv_type = plm_opts_kv_type(&core->opts),
                                         .float_activations = core->opts.float_activations != 0};
     int r = plm_model_create(core->host, core->gguf, &opts, &core->model, err);
     if (r == PLM_OK)
@@ -332,6 +332,9 @@ static int build(struct plm_core *core, struct plm_error *err)
     if (r == PLM_OK)
         plm_device_set_patience(core->rank.device, patience_ms(&core->opts) * 1000000);
     if (r == PLM_OK)
+        r = plm_opts_check_kv_type(&core->opts, plm_device_caps(core->rank.device),
+                                   core->rank.device_id, err);
+    if (r == PLM_OK)
         r = plm_opts_check(&core->opts, plm_device_caps(core->rank.device)->unified,
                            plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
     if (r == PLM_OK)
@@ -448,6 +451,7 @@ void plm_core_report_head(const struct plm_core *core, const struct plm_caps *ca
         .model = core->file_name,
         .build = plim_build_info(),
         .device_id = core->rank.device_id,
+        .kv_type = plm_kv_type_name(plm_opts_kv_type(&core->opts)),
         .device_name = caps->name,
         .device_uuid = caps->uuid,
         .isa = caps->isa,

@@ -131,11 +131,12 @@ static void write_json(struct plm_buf *buf, const struct explained *e)
     const struct sum all = sum_of_all(e);
     plm_buf_append_str(buf, "{\"object\":\"explain\",\"model\":");
     plm_buf_append_json(buf, (struct plm_slice){e->facts->name, strlen(e->facts->name)});
-    plm_buf_printf(buf,
-                   ",\"arch\":\"%s\",\"type\":\"%s\",\"device\":\"%s\",\"context\":%u,\"rows\":1,"
-                   "\"bytes_per_second\":%.9g,\"step\":{",
-                   e->facts->arch, plm_type_name(e->facts->main_type), e->kind, e->context,
-                   e->bytes_per_second);
+    plm_buf_printf(
+        buf,
+        ",\"arch\":\"%s\",\"type\":\"%s\",\"kv_type\":\"%s\",\"device\":\"%s\",\"context\":%u,"
+        "\"rows\":1,\"bytes_per_second\":%.9g,\"step\":{",
+        e->facts->arch, plm_type_name(e->facts->main_type),
+        plm_kv_type_name(e->facts->groups[0].type), e->kind, e->context, e->bytes_per_second);
     sum_json(buf, e, &all, true);
     plm_buf_printf(buf, ",\"weight_seconds\":%.9g},\"parts\":[",
                    seconds(e, all.reads.weight_bytes));
@@ -219,9 +220,10 @@ static void write_table(struct plm_buf *buf, const struct explained *e)
     struct sum sum = sum_of_all(e);
     const double all_s = seconds(e, plm_reads_bytes(&sum.reads));
     const double weights_s = seconds(e, sum.reads.weight_bytes);
-    plm_buf_printf(buf, "%s (%s, %s): one decode step of one sequence of %u tokens on %s\n\n",
+    plm_buf_printf(buf,
+                   "%s (%s, %s): one decode step of one sequence of %u tokens on %s, KV %s\n\n",
                    e->facts->name, e->facts->arch, plm_type_name(e->facts->main_type), e->context,
-                   e->kind);
+                   e->kind, plm_kv_type_name(e->facts->groups[0].type));
     plm_buf_printf(buf, "%-18s %10s %8s %12s %9s %9s %9s\n", "part", "dispatches", "barriers",
                    "weights MiB", "KV MiB", "other MiB", "us");
     const struct sum before = sum_of_part(e, 0), head = sum_of_part(e, e->n_parts - 1);
@@ -248,12 +250,16 @@ static void write_table(struct plm_buf *buf, const struct explained *e)
 
 // ---- the call ----
 
-static int explain(struct plm_host *host, struct plm_model *model, const struct plm_dry_kind *kind,
-                   struct explained *e, bool json, struct plm_buf *buf, struct plm_error *err)
+static int explain(struct plm_host *host, const plim_engine_opts *o, struct plm_model *model,
+                   const struct plm_dry_kind *kind, struct explained *e, bool json,
+                   struct plm_buf *buf, struct plm_error *err)
 {
     struct plm_caps caps;
     plm_dry_caps(kind, PLM_PLAN_BYTES_MAX, &caps);
     snprintf(caps.name, sizeof(caps.name), "%s", kind->name); // its size is no matter
+    int r = plm_opts_check_kv_type(o, &caps, kind->name, err);
+    if (r != PLM_OK)
+        return r;
     e->facts = plm_model_facts(model);
     e->kind = kind->name;
     e->n_parts = plm_explain_parts(model);
@@ -271,7 +277,7 @@ static int explain(struct plm_host *host, struct plm_model *model, const struct 
                                           .layout = plm_dry_layout,
                                           .layout_ctx = kind,
                                           .context = e->context};
-    int r = plm_model_explain(model, &opts, parts, err);
+    r = plm_model_explain(model, &opts, parts, err);
     e->parts = parts;
     if (r == PLM_OK && json)
         write_json(buf, e);
@@ -286,7 +292,7 @@ static int explain(struct plm_host *host, struct plm_model *model, const struct 
 static int read_and_explain(struct plm_host *host, const plim_engine_opts *o, struct explained *e,
                             bool json, struct plm_buf *buf, struct plm_error *err)
 {
-    const struct plm_model_opts opts = {.kv_f32 = o->kv_f32 != 0,
+    const struct plm_model_opts opts = {.kv_type = plm_opts_kv_type(o),
                                         .float_activations = o->float_activations != 0};
     struct plm_gguf *gguf = NULL;
     struct plm_model *model = NULL;
@@ -294,7 +300,7 @@ static int read_and_explain(struct plm_host *host, const plim_engine_opts *o, st
     if (r == PLM_OK)
         r = plm_gguf_about(gguf, plm_model_create(host, gguf, &opts, &model, err), err);
     if (r == PLM_OK)
-        r = explain(host, model, plm_dry_kind(o->device), e, json, buf, err);
+        r = explain(host, o, model, plm_dry_kind(o->device), e, json, buf, err);
     plm_model_destroy(model);
     plm_gguf_close(gguf);
     return r;

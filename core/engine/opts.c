@@ -10,6 +10,7 @@
 #include "core/engine/env.h"
 #include "core/engine/error.h"
 #include "core/engine/structs.h"
+#include "core/kv/group.h"
 #include "core/plan/plan.h"
 #include "kernels/abi.h"
 
@@ -63,6 +64,9 @@ static int check_ranges(const plim_engine_opts *o, plim_error *err)
         return plm_error_set(err, PLIM_ERR_INVALID, "neighbours",
                              "neighbours is %u; it must be auto, hold or yield (0 to 2)",
                              o->neighbours);
+    if (o->kv_type > PLIM_KV_Q8_0)
+        return plm_error_set(err, PLIM_ERR_INVALID, "kv_type",
+                             "kv_type is %u; it must be f16 or q8_0 (0 or 1)", o->kv_type);
     return PLIM_OK;
 }
 
@@ -95,7 +99,31 @@ static int check_pairs(const plim_engine_opts *o, plim_error *err)
                              "monitor_ms is %u, but neighbours is yield (%u): without readings "
                              "nobody would see them come",
                              o->monitor_ms, o->neighbours);
+    if (o->kv_f32 != 0 && o->kv_type != PLIM_KV_F16)
+        return plm_error_set(err, PLIM_ERR_INVALID, "kv_type",
+                             "kv_type is %u, but kv_f32 asks for a float32 KV cache", o->kv_type);
     return PLIM_OK;
+}
+
+enum plm_type plm_opts_kv_type(const plim_engine_opts *o)
+{
+    return o->kv_f32 != 0               ? PLM_TYPE_F32
+           : o->kv_type == PLIM_KV_Q8_0 ? PLM_TYPE_Q8_0
+                                        : PLM_TYPE_F16;
+}
+
+int plm_opts_check_kv_type(const plim_engine_opts *o, const struct plm_caps *caps,
+                           const char *device, struct plm_error *err)
+{
+    const enum plm_type type = plm_opts_kv_type(o);
+    if ((caps->kv_types >> type & 1) != 0)
+        return PLM_OK;
+    return plm_fail_about(err,
+                          plm_fail(err, PLM_ERR_UNSUPPORTED,
+                                   "kv_type is %s, but %.40s has no kernels for such a KV cache; "
+                                   "it has them for f16",
+                                   plm_kv_type_name(type), device),
+                          "kv_type");
 }
 
 int plm_opts_check(const plim_engine_opts *o, bool unified, uint64_t block_bytes,

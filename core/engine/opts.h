@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/backend.h"
 #include "core/base/status.h"
 #include "core/engine/env.h"
 #include "core/plimsoll.h"
@@ -16,6 +17,11 @@ int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_erro
 // both with their values. block_bytes: of one KV block.
 int plm_opts_check(const plim_engine_opts *opts, bool unified, uint64_t block_bytes,
                    struct plm_error *err);
+// The type that K and V shall have in the cache, and whether a device has kernels for it:
+// UNSUPPORTED names it and kv_type. device: its name for messages.
+enum plm_type plm_opts_kv_type(const plim_engine_opts *opts);
+int plm_opts_check_kv_type(const plim_engine_opts *opts, const struct plm_caps *caps,
+                           const char *device, struct plm_error *err);
 // How every start begins: reads the options, whose errors name the field, and makes an environment
 // with a host of its own, which the caller destroys. ret: the caller's place for the result.
 int plm_start_begin(const plim_engine_opts *opts, const void *ret, plim_engine_opts *ret_opts,

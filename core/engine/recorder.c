@@ -167,6 +167,7 @@ static void write_options(const struct plim_engine *engine, struct plm_buf *buf)
         {"prefix_cache", o->prefix_cache},
         {"prefill_chunk", o->prefill_chunk},
         {"kv_min_bytes", o->kv_min_bytes},
+        {"kv_type", o->kv_type},
         {"monitor_ms", o->monitor_ms},
         {"watchdog_ms", o->watchdog_ms},
     };

@@ -267,9 +267,11 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
                                        .blocks_free = (uint32_t)m->blocks_free,
                                        .n_groups = core->kv.n_groups};
     const uint32_t context = core->profile.plan.in.limits.max_context;
+    const struct plm_model_facts *facts = plm_model_facts(core->model);
     for (uint32_t g = 0; g < core->kv.n_groups; g++)
         device.groups[g] =
             (struct plm_report_group){.window = plm_kv_window(core->kv.windows[g], context),
+                                      .type = plm_kv_type_name(facts->groups[g].type),
                                       .block_bytes = lists->groups[g].block_bytes,
                                       .total = lists->groups[g].total,
                                       .used = lists->groups[g].used,

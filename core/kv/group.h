@@ -23,6 +23,11 @@ struct plm_kv_group {
     uint32_t window;    // tokens that a row sees, itself among them; 0: all before it
 };
 
+static inline const char *plm_kv_type_name(enum plm_type type)
+{
+    return type == PLM_TYPE_Q8_0 ? "q8_0" : type == PLM_TYPE_F32 ? "f32" : "f16";
+}
+
 // One token's row of K, and of V, in one layer.
 static inline uint64_t plm_kv_k_row_bytes(const struct plm_kv_group *group)
 {

@@ -173,9 +173,17 @@ static int add_to_group(struct plm_model *model, struct plm_layer *layer, struct
 {
     struct plm_model_facts *f = &model->facts;
     const struct plm_layer_spec *s = &layer->spec;
+    const enum plm_type type = model->opts.kv_type;
+    if (type == PLM_TYPE_Q8_0 && s->head_dim % PLM_KV_Q8_BLOCK != 0)
+        return plm_fail_about(err,
+                              plm_fail(err, PLM_ERR_UNSUPPORTED,
+                                       "kv_type q8_0 takes heads of a multiple of %d elements, but "
+                                       "a layer of this model has head_dim %u",
+                                       PLM_KV_Q8_BLOCK, s->head_dim),
+                              "kv_type");
     const struct plm_kv_group own = {.kv_heads = s->n_kv_head,
                                      .head_dim = s->head_dim,
-                                     .type = model->opts.kv_f32 ? PLM_TYPE_F32 : PLM_TYPE_F16,
+                                     .type = type,
                                      .window = plm_kv_window(s->window, model->hp.n_ctx_train)};
     uint32_t g = 0;
     while (g < f->n_groups && !same_group(&f->groups[g], &own))

@@ -43,7 +43,7 @@ struct plm_model_facts {
 };
 
 struct plm_model_opts {
-    bool kv_f32;            // tests: KV cache in float32
+    enum plm_type kv_type;  // of K and V in the cache: F16 or Q8_0; tests: F32
     bool float_activations; // tests: no 8-bit activations
 };
 

@@ -251,6 +251,7 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
     text(buf, "object", "plan");
     text(buf, "model", head->model);
     text(buf, "build", head->build);
+    text(buf, "kv_type", head->kv_type);
     boolean(buf, "dry", head->dry);
     if (head->short_context > 0)
         text(buf, "rope_factors", rope_factors(head, plan));
@@ -282,6 +283,7 @@ static void groups_json(struct plm_buf *buf, const struct plm_report_device *d)
         const struct plm_report_group *group = &d->groups[i];
         open_object(buf, NULL);
         integer(buf, "window", group->window);
+        text(buf, "type", group->type);
         integer(buf, "bytes", (int64_t)group->block_bytes);
         integer(buf, "total", group->total);
         integer(buf, "used", group->used);
@@ -600,10 +602,12 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
     rule(buf);
     row(buf, "load line", plan->line, "resident + KV cache");
     plm_buf_printf(buf,
-                   "\n  %" PRId64 " blocks of %d tokens (%" PRId64 " bytes each) in %" PRId64
+                   "\n  %" PRId64 " blocks of %d tokens (%" PRId64 " bytes each%s%s) in %" PRId64
                    " allocation%s: %" PRId64 " tokens\n",
-                   plan->blocks, PLM_KV_BLOCK_TOKENS, plan->in.block_bytes, slab_count(plan),
-                   slab_count(plan) == 1 ? "" : "s", plan->blocks * PLM_KV_BLOCK_TOKENS);
+                   plan->blocks, PLM_KV_BLOCK_TOKENS, plan->in.block_bytes,
+                   head->kv_type != NULL ? ", " : "", head->kv_type != NULL ? head->kv_type : "",
+                   slab_count(plan), slab_count(plan) == 1 ? "" : "s",
+                   plan->blocks * PLM_KV_BLOCK_TOKENS);
     plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
                    limits->max_context, limits->max_sequences, limits->batch_max_tokens);
     if (head->short_context > 0)

@@ -30,6 +30,7 @@ struct plm_report_head {
     const char *device_name;
     const char *device_uuid;
     const char *isa;
+    const char *kv_type;                   // "f16"
     const struct plm_ledger_stats *ledger; // phase peaks and bytes by class; may be NULL
     struct plm_report_weights weights[PLM_REPORT_WEIGHTS_MAX];
     uint32_t n_weights;
@@ -57,7 +58,8 @@ void plm_report_evidence(struct plm_buf *buf, const struct plm_profile *profile)
 
 // Blocks of one KV group.
 struct plm_report_group {
-    uint32_t window; // tokens; 0: full
+    uint32_t window;  // tokens; 0: full
+    const char *type; // of K and V: "f16"
     uint64_t block_bytes;
     uint32_t total, used, cached, free;
 };

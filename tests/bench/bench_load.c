@@ -37,7 +37,8 @@ static double load(const char *path, const char *device_id, const void *backend_
     struct plm_weight_sizes sizes;
     struct plm_error err = {0};
     if (plm_gguf_open(host, path, &gguf, &err) != PLM_OK ||
-        plm_model_create(host, gguf, &(struct plm_model_opts){0}, &model, &err) != PLM_OK ||
+        plm_model_create(host, gguf, &(struct plm_model_opts){.kv_type = PLM_TYPE_F16}, &model,
+                         &err) != PLM_OK ||
         plm_device_open(device_id, &opts, &device, &err) != PLM_OK ||
         plm_model_weight_bytes(model, device, &sizes, &err) != PLM_OK ||
         plm_arena_create(host, device, ledger, PLM_MEM_WEIGHTS, 0, &weights) != PLM_OK)

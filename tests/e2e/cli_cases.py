@@ -48,11 +48,15 @@ def bad_flags_name_the_flag():
                 ("-hf", "ggml-org/x", "two models: x and -hf ggml-org/x"),
                 ("--model-url", "https://x", "--model-url: unknown option: plimsoll pull URL gets the file"),
                 ("-hft", "secret", "-hft: unknown option: a token is taken from HF_TOKEN"),
-                ("-ctk", "q8_0", "-ctk: unknown option: the KV cache has one type"),
-                ("--cache-type-v", "q8_0", "--cache-type-v: unknown option: the KV cache has one type"),
+                ("--kv-type", "q4_0", '--kv-type: "q4_0" is not one of f16|q8_0'),
+                ("--kv-cache-dtype", "fp8", '--kv-cache-dtype: "fp8" is not one of f16|q8_0'),
+                ("-ctk", "q8_0", "K in q8_0 (-ctk) and V in f16 (-ctv): the KV cache has one type"),
+                ("--cache-type-v", "q8_0", "K in f16 (-ctk) and V in q8_0 (-ctv): the KV cache has one type"),
                 ("--mmproj", "x", "--mmproj: unknown option: images are not taken"),
                 ("--chat-template-file", "/nonexistent", "/nonexistent: No such file")):
             wrong(command, "-m", "x", flag, value, says=says)
+        wrong(command, "-m", "x", "--kv-type", "f16", "-ctk", "q8_0", "-ctv", "q8_0",
+              says="with --kv-type f16: the KV cache has one type")
         wrong(command, "-m", "x", "-c", says="-c: needs a value (N)")
         wrong(command, "-m", "x", "stray", says='unexpected argument "stray"')
     wrong("run", "-m", "x", "-p", "a", "-f", "b", says="-p or -f")

@@ -54,7 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct plm_model *model = NULL;
     struct plm_error err = {0};
     if (plm_gguf_open_memory(host, bytes, n, true, &gguf, &err) == PLM_OK &&
-        plm_model_create(host, gguf, &(struct plm_model_opts){0}, &model, &err) == PLM_OK) {
+        plm_model_create(host, gguf, &(struct plm_model_opts){.kv_type = PLM_TYPE_F16}, &model,
+                         &err) == PLM_OK) {
         must(plm_each_weight(model, within_tensor, NULL) == PLM_OK);
         must(model->layers[0].first_of_kind);
         count_step(host, model, "cpu");

@@ -492,7 +492,8 @@ static void listen(void *ctx, int level, const char *line)
 }
 
 // Starts the tiny model under a certificate; returns the new one, to be freed.
-static char *start_engine(const char *certificate, uint32_t ctx_size, int64_t *ret_blocks)
+static char *start_engine(const char *certificate, uint32_t ctx_size, uint32_t kv_type,
+                          int64_t *ret_blocks)
 {
     plim_engine_opts o;
     plim_engine *engine;
@@ -500,7 +501,8 @@ static char *start_engine(const char *certificate, uint32_t ctx_size, int64_t *r
     plim_metrics m = PLIM_INIT(plim_metrics);
     size_t need;
     plim_engine_opts_init(&o);
-    o.model_path = TEST_MODELS "/llama-tied-q4_0.gguf";
+    o.model_path = TEST_MODELS "/llama-k256-q4_k_m.gguf";
+    o.kv_type = kv_type;
     o.manual_step = 1;
     o.autotune = 0;
     o.ctx_size = ctx_size;
@@ -529,18 +531,23 @@ static char *start_engine(const char *certificate, uint32_t ctx_size, int64_t *r
 START_TEST(an_engine_starts_from_its_certificate)
 {
     int64_t blocks, again;
-    char *first = start_engine(NULL, 256, &blocks);
+    char *first = start_engine(NULL, 256, PLIM_KV_F16, &blocks);
     ck_assert_ptr_null(strstr(said, "certif"));
-    char *second = start_engine(first, 256, &again);
+    char *second = start_engine(first, 256, PLIM_KV_F16, &again);
     ck_assert_ptr_nonnull(strstr(said, "certified\n"));
     ck_assert_str_eq(second, first); // the proof is handed on
     ck_assert_int_eq(again, blocks);
     free(second);
     // Other options.
-    second = start_engine(first, 128, &again);
+    second = start_engine(first, 128, PLIM_KV_F16, &again);
     ck_assert_ptr_null(strstr(said, "certified\n"));
     ck_assert_ptr_nonnull(
         strstr(said, "another ctx_size wrote it: \"256\", and here it is \"128\""));
+    free(second);
+    second = start_engine(first, 256, PLIM_KV_Q8_0, &again);
+    ck_assert_ptr_null(strstr(said, "certified\n"));
+    ck_assert_ptr_nonnull(
+        strstr(said, "another kv_type wrote it: \"f16\", and here it is \"q8_0\""));
     free(second);
     // Another build: any change of it is damage first, so it is forged.
     char *at = strstr(first, "\"version\":\"");
@@ -548,12 +555,12 @@ START_TEST(an_engine_starts_from_its_certificate)
     char *end = strstr(first, ",\"checksum\"");
     sprintf(end, ",\"checksum\":\"%016" PRIx64 "\"}",
             (uint64_t)XXH3_64bits(first, (size_t)(end - first)));
-    second = start_engine(first, 256, &again);
+    second = start_engine(first, 256, PLIM_KV_F16, &again);
     ck_assert_ptr_nonnull(strstr(said, "another version wrote it"));
     ck_assert_int_eq(again, blocks);
     free(second);
     first[40] ^= 1;
-    second = start_engine(first, 256, &again);
+    second = start_engine(first, 256, PLIM_KV_F16, &again);
     ck_assert_ptr_nonnull(strstr(said, "its checksum does not hold"));
     free(second);
     free(first);

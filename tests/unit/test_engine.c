@@ -22,19 +22,24 @@
 
 #define OUT_MAX 128u
 
-static const char *const models[] = {"llama-tied-q4_1.gguf", "qwen2-untied-q4_1.gguf",
-                                     "llama-rope3-q8_0.gguf", "gemma3-q8_0.gguf",
-                                     "mistral-window-f32.gguf"};
+static const struct model {
+    const char *file;
+    uint32_t kv_type; // enum plim_kv_type
+} models[] = {{"llama-tied-q4_1.gguf", PLIM_KV_F16},    {"qwen2-untied-q4_1.gguf", PLIM_KV_F16},
+              {"llama-rope3-q8_0.gguf", PLIM_KV_F16},   {"gemma3-q8_0.gguf", PLIM_KV_F16},
+              {"llama-k256-q4_k_m.gguf", PLIM_KV_Q8_0}, {"gemma3-q8_0.gguf", PLIM_KV_Q8_0},
+              {"mistral-window-f32.gguf", PLIM_KV_F16}};
 #define N_MODELS ((int)(sizeof(models) / sizeof(models[0])))
 
-static void base_opts(plim_engine_opts *o, const char *model)
+static void base_opts(plim_engine_opts *o, const struct model *model)
 {
     static char path[3][512];
     static int turn;
     turn = (turn + 1) % 3;
-    snprintf(path[turn], sizeof(path[turn]), "%s/%s", TEST_MODELS, model);
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", TEST_MODELS, model->file);
     plim_engine_opts_init(o);
     o->model_path = path[turn];
+    o->kv_type = model->kv_type;
     o->threads = 1;
     o->ctx_size = 512;
     o->batch_max_tokens = 64;
@@ -173,7 +178,7 @@ START_TEST(chunks_do_not_show)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer want, got;
-    base_opts(&o, models[_i]);
+    base_opts(&o, &models[_i]);
     prompt_opts(&q, 301);
     alone(&o, &q, &want);
     ck_assert_uint_eq(want.n, 40);
@@ -196,7 +201,7 @@ START_TEST(neighbours_do_not_show)
     plim_request_opts q, other;
     struct answer want, got;
     plim_request *others[15];
-    base_opts(&o, models[_i]);
+    base_opts(&o, &models[_i]);
     prompt_opts(&q, 100);
     alone(&o, &q, &want);
     o.max_sequences = 16;
@@ -227,7 +232,7 @@ START_TEST(the_prefix_cache_does_not_show)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer want, got;
-    base_opts(&o, models[_i]);
+    base_opts(&o, &models[_i]);
     prompt_opts(&q, 200);
     o.prefix_cache = 0;
     alone(&o, &q, &want);
@@ -252,7 +257,7 @@ START_TEST(preemption_does_not_show)
     plim_request_opts q, other;
     struct answer want, got;
     plim_request *others[3];
-    base_opts(&o, models[_i]);
+    base_opts(&o, &models[_i]);
     prompt_opts(&q, 60);
     q.max_tokens = 100;
     alone(&o, &q, &want);
@@ -283,7 +288,7 @@ START_TEST(choices_are_what_they_would_be_alone)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer want, got, third;
-    base_opts(&o, models[_i]);
+    base_opts(&o, &models[_i]);
     prompt_opts(&q, 97);
     alone(&o, &q, &want);
     q.n = 4;
@@ -309,7 +314,7 @@ START_TEST(stop_strings_are_cut_off)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer whole, got;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     prompt_opts(&q, 50);
     alone(&o, &q, &whole);
     ck_assert_uint_gt(whole.text_len, 20);
@@ -356,7 +361,7 @@ START_TEST(stop_tokens_end_an_answer)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer whole, got;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     prompt_opts(&q, 50);
     alone(&o, &q, &whole);
     const int32_t never = 0, stop = whole.token[9];
@@ -430,7 +435,7 @@ START_TEST(a_text_ends_before_half_a_character)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer got;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     plim_engine *engine = create(&o);
     // Of three lead bytes in a row, two can not go on, and the third might.
     const plim_logit_bias lead = {token_of_byte(engine, '\xE4'), 100};
@@ -464,7 +469,7 @@ START_TEST(generation_ends_where_it_should)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer a;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     prompt_opts(&q, 30);
     plim_engine *engine = create(&o);
     const plim_logit_bias eos = {.token = 318, .bias = 100.0f};
@@ -512,7 +517,7 @@ START_TEST(bad_requests_are_refused_by_name)
     plim_request_opts q;
     plim_error err = PLIM_INIT(plim_error);
     plim_request *request = NULL;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     plim_engine *engine = create(&o);
 #define BAD(field_, set, want)                                                                     \
     do {                                                                                           \
@@ -570,7 +575,7 @@ START_TEST(the_queue_is_bounded)
     plim_request_opts q;
     plim_error err = PLIM_INIT(plim_error);
     plim_request *requests[8];
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.queue_max = 3;
     plim_engine *engine = create(&o);
     prompt_opts(&q, 10);
@@ -597,7 +602,7 @@ START_TEST(cancel_frees_blocks_in_every_state)
 {
     plim_engine_opts o;
     plim_request_opts q;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.max_sequences = 2;
     plim_engine *engine = create(&o);
     plim_metrics m = PLIM_INIT(plim_metrics);
@@ -638,7 +643,7 @@ START_TEST(waiting_too_long_is_a_refusal)
     plim_engine_opts o;
     plim_request_opts q;
     struct answer a = {0};
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.max_sequences = 1;
     o.queue_timeout_ms = 1;
     plim_engine *engine = create(&o);
@@ -667,7 +672,7 @@ START_TEST(one_loop_serves_all)
 {
     plim_engine_opts o;
     plim_request_opts q;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.manual_step = 0;
     plim_engine *engine = create(&o);
     prompt_opts(&q, 40);
@@ -762,7 +767,7 @@ START_TEST(work_ends_when_nobody_wants_it)
     char text[64];
     size_t n;
     int asked = 0;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     plim_engine *engine = create(&o);
     plim_request_opts_init(&q);
     q.prompt = "hello there";
@@ -787,7 +792,7 @@ END_TEST
 START_TEST(many_threads_submit_and_cancel)
 {
     plim_engine_opts o;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.manual_step = 0;
     o.queue_max = 4;
     plim_engine *engine = create(&o);
@@ -819,7 +824,7 @@ START_TEST(submit_survives_every_failed_allocation)
 {
     plim_engine_opts o;
     plim_request_opts q;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.batch_max_tokens = 8; // the prompt takes several steps, so failures fall between them
     plim_engine *engine = create(&o);
     struct plm_host *host = engine->core->host;
@@ -895,7 +900,7 @@ START_TEST(host_memory_tells_never_from_now)
     plim_error err = PLIM_INIT(plim_error);
     plim_metrics m = PLIM_INIT(plim_metrics);
     size_t len;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
     plim_engine *engine = create(&o);
     plim_engine_metrics(engine, &m);
@@ -946,7 +951,7 @@ START_TEST(too_long_is_said_before_tokens_are_held)
     plim_request *request = NULL;
     plim_error err = PLIM_INIT(plim_error);
     const size_t len = 16 << 20;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     plim_engine *engine = create(&o);
     char *text = malloc(len);
     ck_assert_ptr_nonnull(text);
@@ -980,25 +985,25 @@ START_TEST(create_names_what_is_wrong)
     plim_engine_opts o;
     plim_engine *engine = NULL;
     plim_error err = PLIM_INIT(plim_error);
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.model_path = "/nowhere/model.gguf";
     ck_assert_int_lt(plim_engine_create(&o, &engine, &err), 0);
     ck_assert_ptr_nonnull(strstr(err.message, "/nowhere/model.gguf"));
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.memory_fraction = NAN;
     ck_assert_int_eq(plim_engine_create(&o, &engine, &err), PLIM_ERR_INVALID);
     ck_assert_str_eq(err.param, "memory_fraction");
     o.memory_fraction = 1.5;
     ck_assert_int_eq(plim_engine_create(&o, &engine, &err), PLIM_ERR_INVALID);
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.ctx_size = 100000;
     ck_assert_int_eq(plim_engine_create(&o, &engine, &err), PLIM_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(err.message, "100000"));
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.device = "abacus";
     ck_assert_int_lt(plim_engine_create(&o, &engine, &err), 0);
     ck_assert_ptr_nonnull(strstr(err.message, "abacus"));
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     o.host_limit_bytes = 10000;
     ck_assert_int_eq(plim_engine_create(&o, &engine, &err), PLIM_ERR_NOMEM_HOST);
     ck_assert_ptr_nonnull(strstr(err.message, "host_limit_bytes at least "));
@@ -1011,7 +1016,7 @@ END_TEST
 START_TEST(create_survives_every_failed_allocation)
 {
     plim_engine_opts o, read;
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     ck_assert_int_eq(plm_opts_read(&o, &read, NULL), PLIM_OK);
     for (uint64_t n = 1;; n++) {
         struct plm_host *host = plm_host_create(0);
@@ -1073,7 +1078,7 @@ START_TEST(nan_ends_its_own_request_alone)
     ck_assert_int_ge(fd, 0);
     close(fd);
     poison_model(path, 251);
-    base_opts(&o, models[1]);
+    base_opts(&o, &models[1]);
     prompt_opts(&q, 100);
     alone(&o, &q, &want);
     o.model_path = path;
@@ -1112,7 +1117,7 @@ START_TEST(the_audit_sees_what_was_not_planned)
     plim_request_opts q;
     struct answer got;
     plim_metrics m = PLIM_INIT(plim_metrics);
-    base_opts(&o, models[0]);
+    base_opts(&o, &models[0]);
     prompt_opts(&q, 20);
     plim_engine *engine = create(&o);
     plim_request *request = submit(engine, &q);

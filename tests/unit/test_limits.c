@@ -56,6 +56,10 @@ START_TEST(both_are_named_with_their_values)
     o.neighbours = PLIM_NEIGHBOURS_YIELD;
     o.monitor_ms = 0;
     contradict(&o, "monitor_ms", (const char *const[]){"monitor_ms", "0", "neighbours", "yield"});
+    o = plain();
+    o.kv_type = PLIM_KV_Q8_0;
+    o.kv_f32 = 1;
+    contradict(&o, "kv_type", (const char *const[]){"kv_type", "1", "kv_f32", "float32"});
     // Those that need the device and the model.
     o = plain();
     o.memory_limit_bytes = 300 * MIB;
@@ -103,6 +107,32 @@ START_TEST(the_edge_of_each_is_no_contradiction)
 }
 END_TEST
 
+START_TEST(a_type_of_kv_without_kernels_is_refused)
+{
+    const struct plm_caps floats = {.kv_types = PLM_KV_TYPES_FLOAT};
+    const struct plm_caps all = {.kv_types = PLM_KV_TYPES_ALL};
+    plim_engine_opts o = plain(), read;
+    plim_error said = PLIM_INIT(plim_error);
+    struct plm_error err = {0};
+    ck_assert_int_eq(plm_opts_kv_type(&o), PLM_TYPE_F16);
+    ck_assert_int_eq(plm_opts_check_kv_type(&o, &floats, "card:0", &err), PLM_OK);
+    o.kv_type = PLIM_KV_Q8_0;
+    ck_assert_int_eq(plm_opts_kv_type(&o), PLM_TYPE_Q8_0);
+    ck_assert_int_eq(plm_opts_check_kv_type(&o, &all, "card:0", &err), PLM_OK);
+    ck_assert_int_eq(plm_opts_check_kv_type(&o, &floats, "card:0", &err), PLM_ERR_UNSUPPORTED);
+    ck_assert_str_eq(err.param, "kv_type");
+    ck_assert_ptr_nonnull(strstr(err.msg, "kv_type is q8_0, but card:0 has no kernels"));
+    o.kv_type = PLIM_KV_F16;
+    o.kv_f32 = 1;
+    ck_assert_int_eq(plm_opts_kv_type(&o), PLM_TYPE_F32);
+    ck_assert_int_eq(plm_opts_check_kv_type(&o, &floats, "card:0", &err), PLM_OK);
+    o = plain();
+    o.kv_type = PLIM_KV_Q8_0 + 1;
+    ck_assert_int_eq(plm_opts_read(&o, &read, &said), PLIM_ERR_INVALID);
+    ck_assert_str_eq(said.param, "kv_type");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("limits");
@@ -110,6 +140,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, both_are_named_with_their_values);
     tcase_add_test(tc, the_edge_of_each_is_no_contradiction);
+    tcase_add_test(tc, a_type_of_kv_without_kernels_is_refused);
     suite_add_tcase(suite, tc);
     return suite_run(suite);
 }

@@ -60,9 +60,10 @@ static void load(const char *path, const char *device, const struct plm_sim_opts
                                          .backend_opts = sim};
     l->ledger = plm_ledger_create(l->host);
     ck_assert_msg(plm_gguf_open(l->host, path, &l->gguf, &err) == PLM_OK, "%s", err.msg);
-    ck_assert_msg(
-        plm_model_create(l->host, l->gguf, &(struct plm_model_opts){0}, &l->model, &err) == PLM_OK,
-        "%s", err.msg);
+    ck_assert_msg(plm_model_create(l->host, l->gguf,
+                                   &(struct plm_model_opts){.kv_type = PLM_TYPE_F16}, &l->model,
+                                   &err) == PLM_OK,
+                  "%s", err.msg);
     ck_assert_msg(plm_device_open(device, &opts, &l->device, &err) == PLM_OK, "%s", err.msg);
     ck_assert_int_eq(
         plm_arena_create(l->host, l->device, l->ledger, PLM_MEM_WEIGHTS, 0, &l->weights), PLM_OK);

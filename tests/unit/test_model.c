@@ -186,7 +186,8 @@ static int open_model(const char *file, struct opened *ret, struct plm_error *er
     ret->model = NULL;
     ret->host = plm_host_create(0);
     ck_assert_msg(plm_gguf_open(ret->host, file, &ret->gguf, err) == PLM_OK, "%s", err->msg);
-    return plm_model_create(ret->host, ret->gguf, &(struct plm_model_opts){0}, &ret->model, err);
+    return plm_model_create(ret->host, ret->gguf, &(struct plm_model_opts){.kv_type = PLM_TYPE_F16},
+                            &ret->model, err);
 }
 
 static void close_model(struct opened *o)

@@ -455,6 +455,30 @@ START_TEST(dry_run_refuses_what_it_can_not_know)
 }
 END_TEST
 
+// Of 8-bit K and V a block takes 17 bytes where 16-bit ones take 32.
+START_TEST(kv_in_8_bits_is_priced)
+{
+    char table[4096];
+    shape_path(0, GGUF_MIX_Q4_K_M);
+    plim_engine_opts opts = options("cpu");
+    json_object *f16 = dry_json(&opts, 24 * GIB, table, sizeof(table)), *type;
+    ck_assert_ptr_nonnull(strstr(table, " bytes each, f16)"));
+    opts.kv_type = PLIM_KV_Q8_0;
+    json_object *q8_0 = dry_json(&opts, 24 * GIB, table, sizeof(table));
+    ck_assert_ptr_nonnull(strstr(table, " bytes each, q8_0)"));
+    ck_assert_int_eq(field(q8_0, "plan", "block_bytes") * 32,
+                     field(f16, "plan", "block_bytes") * 17);
+    ck_assert(json_object_object_get_ex(q8_0, "kv_type", &type));
+    ck_assert_str_eq(json_object_get_string(type), "q8_0");
+    json_object_put(f16);
+    json_object_put(q8_0);
+    opts.model_path = TEST_MODELS "/llama-tied-q4_0.gguf";
+    expect_dry(&opts, 24 * GIB, PLIM_ERR_UNSUPPORTED,
+               "kv_type q8_0 takes heads of a multiple of 32 elements, but a layer of this model "
+               "has head_dim 16");
+}
+END_TEST
+
 // A real device refuses a file that ends after its header; the CPU's dry run plans from it.
 START_TEST(header_alone_does_not_start_the_cpu)
 {
@@ -506,6 +530,7 @@ int main(void)
     tcase_add_loop_test(tc, models_of_other_forms_are_held_as_planned, 0,
                         sizeof(others) / sizeof(others[0]));
     tcase_add_test(tc, dry_run_refuses_what_it_can_not_know);
+    tcase_add_test(tc, kv_in_8_bits_is_priced);
     tcase_add_test(tc, header_alone_does_not_start_the_cpu);
     tcase_add_test(tc, measured_plan_in_an_environment);
     return suite_run(suite);

@@ -149,6 +149,7 @@ static void check_blocks(struct json_object *d)
     ck_assert_uint_eq(json_object_array_length(get(d, "groups")), 2);
     struct json_object *group = json_object_array_get_idx(get(d, "groups"), 1);
     ck_assert_int_eq(number(group, "window"), 1024);
+    ck_assert_str_eq(json_object_get_string(get(group, "type")), "q8_0");
     ck_assert_int_eq(number(group, "bytes"), 9);
     ck_assert_int_eq(number(group, "total"), 6);
     ck_assert_int_eq(number(group, "used"), 3);
@@ -156,28 +157,39 @@ static void check_blocks(struct json_object *d)
     ck_assert_int_eq(number(group, "free"), 1);
 }
 
-START_TEST(the_memory_report)
+static struct plm_report_device make_device(const struct plm_plan *plan)
 {
-    struct plm_host *host = plm_host_create(0);
-    struct plm_plan plan = make_plan();
-    struct plm_report_device device = {
+    return (struct plm_report_device){
         .id = "cpu",
         .name = "cpu",
-        .plan = &plan,
+        .plan = plan,
         .ledger = {.held_bytes = 150,
                    .by_class = {[PLM_MEM_WEIGHTS] = {.held_bytes = 100},
                                 [PLM_MEM_KV] = {.held_bytes = 50, .largest_free_bytes = 5}},
                    .peak_held_bytes = 999,
                    .phase_peak_bytes = {[PLM_PHASE_LOAD] = 120, [PLM_PHASE_SERVE] = 200}},
-        .limit_bytes = plan.line - 7,
+        .limit_bytes = plan->line - 7,
         .blocks_total = 10,
         .blocks_used = 4,
         .blocks_cached = 5,
         .blocks_free = 1,
         .n_groups = 2,
         .groups = {
-            {.block_bytes = 7, .total = 10, .used = 4, .cached = 5, .free = 1},
-            {.window = 1024, .block_bytes = 9, .total = 6, .used = 3, .cached = 2, .free = 1}}};
+            {.type = "f16", .block_bytes = 7, .total = 10, .used = 4, .cached = 5, .free = 1},
+            {.window = 1024,
+             .type = "q8_0",
+             .block_bytes = 9,
+             .total = 6,
+             .used = 3,
+             .cached = 2,
+             .free = 1}}};
+}
+
+START_TEST(the_memory_report)
+{
+    struct plm_host *host = plm_host_create(0);
+    struct plm_plan plan = make_plan();
+    struct plm_report_device device = make_device(&plan);
     const struct plm_report_refusal refusals[2] = {
         {1700000000123456789, true, PLM_ADMIT_KV, 5, 4, {1, 2, 3}},
         {1700000001123456789, false, PLM_ADMIT_QUEUE, 7, 6, {0, 0, 0}}};

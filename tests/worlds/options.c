@@ -24,7 +24,7 @@ static const struct {
     FIELD(U32, queue_max),        FIELD(U32, queue_timeout_ms),  FIELD(U64, queue_max_tokens),
     FIELD(U32, prefix_cache),     FIELD(U32, prefill_chunk),     FIELD(NEIGHBOURS, neighbours),
     FIELD(U64, kv_min_bytes),     FIELD(U32, monitor_ms),        FIELD(U32, watchdog_ms),
-    FIELD(U32, autotune),         FIELD(U64, host_caller_bytes),
+    FIELD(U32, autotune),         FIELD(U64, host_caller_bytes), FIELD(U32, kv_type),
 };
 
 bool number_read(const char *text, double *ret)
