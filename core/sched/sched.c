@@ -363,6 +363,15 @@ static uint32_t chunk(const struct plm_sched *s, uint32_t slot, uint32_t left)
     return n < left ? n : left;
 }
 
+// Blocks of windows for the one row of a sequence that decodes. Within a block the row before it
+// made it.
+static inline bool has_windows(struct plm_sched *s, uint32_t slot)
+{
+    const struct plm_running *r = &s->slots[slot];
+    return !s->windowed || r->n_computed % PLM_KV_BLOCK_TOKENS != 0 ||
+           plm_windows_extend(s, slot, r->n_tokens) == r->n_tokens;
+}
+
 // Rows of those that decode, and the others by age.
 static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_shape *shape)
 {
@@ -373,8 +382,7 @@ static uint32_t decode_rows(struct plm_sched *s, uint32_t budget, struct plm_sha
         if (s->restricted && !r->seq->selected)
             continue;
         if (r->n_tokens - r->n_computed == 1) {
-            if (shape->rows < budget &&
-                (!s->windowed || plm_windows_extend(s, i, r->n_tokens) == r->n_tokens))
+            if (shape->rows < budget && has_windows(s, i))
                 add_row(s, i, shape);
             continue;
         }

@@ -3,7 +3,8 @@
 // on a simulated device that takes no time. Every request decodes; blocks grow, full blocks go to
 // the prefix index, and one request in 64 steps ends and is replaced, as in serving.
 //
-//   sched             1, 100, 1,000 and 10,000 running requests
+//   sched             1, 100, 1,000 and 10,000 running requests, of models whose layers see all,
+//                     of which some have a window, and which all have one
 //   sched --max NS    fails above so many nanoseconds
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,15 +16,22 @@
 #include "core/engine/block_tables.h"
 
 #define CONTEXT 2048u
+#define WINDOW  128u // a request lives for CONTEXT / 4 tokens and leaves most of them behind
 #define PROMPT  40u
 #define ROUNDS  9 // medians
 #define STEPS   64u
+
+// The windows of each model's KV groups.
+static const struct {
+    const char *name;
+    uint32_t n_groups, windows[2];
+} models[] = {{"no window", 1, {0}}, {"some layers", 2, {0, WINDOW}}, {"all layers", 1, {WINDOW}}};
+#define MODELS (sizeof(models) / sizeof(models[0]))
 
 struct bench {
     struct plm_host *host;
     struct plm_device *device;
     struct plm_ledger *ledger;
-    struct plm_kv_pool *pool;
     struct plm_prefix *prefix;
     struct plm_sched *sched;
     struct plm_kv_set kv;
@@ -55,26 +63,46 @@ static void start_seq(struct bench *b, struct plm_seq *seq)
     plm_sched_add(b->sched, seq);
 }
 
-static void create(struct bench *b, uint32_t n)
+// As many blocks as the requests have in the middle of their lives, or as their windows need.
+static uint32_t pool_blocks(uint32_t window, uint32_t n)
+{
+    return window == 0
+               ? n * (CONTEXT / PLM_KV_BLOCK_TOKENS) / 4 + 64
+               : (uint32_t)plm_kv_windows_need(n, plm_kv_sequence_blocks(window, CONTEXT), n + 512);
+}
+
+// Pools get their size when the index knows them.
+static void create_cache(struct bench *b, size_t model, uint32_t n)
+{
+    b->kv.n_groups = models[model].n_groups;
+    for (uint32_t g = 0; g < b->kv.n_groups; g++) {
+        b->kv.windows[g] = models[model].windows[g];
+        must(plm_kv_pool_create(b->host, b->device, b->ledger, 4096, true, &b->kv.pools[g]),
+             "pool");
+    }
+    must(plm_prefix_create(b->host, &b->kv, 1, 0, &b->prefix), "prefix");
+    for (uint32_t g = 0; g < b->kv.n_groups; g++) {
+        const uint32_t blocks = pool_blocks(b->kv.windows[g], n);
+        must(plm_kv_pool_format(b->kv.pools[g], blocks / 64 + 1, blocks), "format");
+        must(plm_kv_pool_resize(b->kv.pools[g], blocks, NULL), "resize");
+    }
+}
+
+static void create(struct bench *b, size_t model, uint32_t n)
 {
     const struct plm_sched_opts opts = {.max_sequences = n,
                                         .batch_max_tokens = n + 512,
                                         .prefill_chunk = 512,
                                         .max_context = CONTEXT};
     const struct plm_sim_opts sim = {.capacity_bytes = UINT64_C(1) << 40};
-    const uint32_t blocks = n * (CONTEXT / PLM_KV_BLOCK_TOKENS) / 4 + 64;
     *b = (struct bench){.host = plm_host_create(0)};
     const struct plm_device_opts dev = {
         .host = b->host, .clock = plm_clock_system(), .max_dispatches = 16, .backend_opts = &sim};
     must(plm_device_open_backend(&plm_sim_backend, &dev, &b->device, NULL), "open");
     b->ledger = plm_ledger_create(b->host);
-    must(plm_kv_pool_create(b->host, b->device, b->ledger, 4096, true, &b->pool), "pool");
-    b->kv = (struct plm_kv_set){.n_groups = 1, .pools = {b->pool}};
-    must(plm_prefix_create(b->host, &b->kv, 1, 0, &b->prefix), "prefix");
-    must(plm_kv_pool_format(b->pool, blocks / 64 + 1, blocks), "format");
-    must(plm_kv_pool_resize(b->pool, blocks, NULL), "resize");
+    create_cache(b, model, n);
     must(plm_sched_create(b->host, &opts, &b->kv, b->prefix, &b->sched), "sched");
-    must(plm_block_tables_init(&b->tables, b->host, &opts, 1), "tables");
+    must(plm_block_tables_init(&b->tables, b->host, &opts, b->kv.n_groups), "tables");
     b->seqs = calloc(n, sizeof(*b->seqs));
     for (uint32_t i = 0; i < n; i++) {
         b->seqs[i].tokens = calloc(CONTEXT, sizeof(int32_t));
@@ -92,7 +120,8 @@ static void destroy(struct bench *b, uint32_t n)
     plm_sched_destroy(b->sched);
     plm_block_tables_finish(&b->tables);
     plm_prefix_destroy(b->prefix);
-    plm_kv_pool_destroy(b->pool);
+    for (uint32_t g = 0; g < b->kv.n_groups; g++)
+        plm_kv_pool_destroy(b->kv.pools[g]);
     plm_ledger_destroy(b->ledger);
     plm_device_close(b->device);
     plm_host_destroy(b->host);
@@ -131,12 +160,12 @@ static double now_ns(void)
     return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
 }
 
-static double measure(uint32_t n)
+static double measure(size_t model, uint32_t n)
 {
     struct bench b;
     double ns[ROUNDS];
     struct plm_sched_stats stats;
-    create(&b, n);
+    create(&b, model, n);
     do {
         step(&b, UINT32_MAX);
         plm_sched_read(b.sched, &stats);
@@ -160,11 +189,17 @@ int main(int argc, char **argv)
 {
     static const uint32_t counts[] = {1, 100, 1000, 10000};
     double max = argc == 3 && strcmp(argv[1], "--max") == 0 ? atof(argv[2]) : 0, worst = 0;
-    printf("%10s %24s\n", "running", "ns per request and step");
+    printf("ns per request and step, by the layers that have a window\n%10s", "running");
+    for (size_t m = 0; m < MODELS; m++)
+        printf(" %12s", models[m].name);
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-        double ns = measure(counts[i]);
-        worst = ns > worst ? ns : worst;
-        printf("%10u %24.1f\n", counts[i], ns);
+        printf("\n%10u", counts[i]);
+        for (size_t m = 0; m < MODELS; m++) {
+            const double ns = measure(m, counts[i]);
+            worst = ns > worst ? ns : worst;
+            printf(" %12.1f", ns);
+        }
     }
+    putchar('\n');
     return max > 0 && worst > max ? EXIT_FAILURE : EXIT_SUCCESS;
 }
