@@ -140,8 +140,7 @@ static void dry_ledger(const struct plm_core *core, const struct plm_plan *plan,
     ret->by_class[PLM_MEM_WEIGHTS].held_bytes = (int64_t)core->weight_sizes.held_bytes;
     ret->by_class[PLM_MEM_WORKSPACE].held_bytes =
         plm_round_up_i64(plm_cost(plm_model_cost_table(core->model), &shape), plan->in.g);
-    ret->by_class[PLM_MEM_KV].held_bytes =
-        plan->kv_bytes + plm_plan_window_bytes(&plan->in, &plan->in.limits);
+    ret->by_class[PLM_MEM_KV].held_bytes = plan->kv_bytes + plan->windows_bytes;
     for (int i = 0; i < PLM_MEM_CLASSES; i++)
         ret->held_bytes += ret->by_class[i].held_bytes;
 }

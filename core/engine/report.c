@@ -261,10 +261,6 @@ static void write_memory(const plim_engine *engine, const plim_metrics *m,
                                        .plan = &core->profile.plan,
                                        .limit_bytes = m->limit_bytes,
                                        .foreign_bytes = m->foreign_bytes,
-                                       .blocks_total = (uint32_t)m->blocks_total,
-                                       .blocks_used = (uint32_t)m->blocks_used,
-                                       .blocks_cached = (uint32_t)m->blocks_cached,
-                                       .blocks_free = (uint32_t)m->blocks_free,
                                        .n_groups = core->kv.n_groups};
     const uint32_t context = core->profile.plan.in.limits.max_context;
     const struct plm_model_facts *facts = plm_model_facts(core->model);

@@ -4,7 +4,7 @@
 #include "core/engine/window_pools.h"
 
 #include "core/engine/core.h"
-#include "core/engine/defaults.h"
+#include "core/plan/plan.h"
 
 static void count_bytes(struct plm_core *core)
 {
@@ -40,12 +40,15 @@ static int take(struct plm_kv_pool *pool, const struct plm_plan_pool *plan)
 
 int plm_core_take_windows(struct plm_core *core, const struct plm_plan_limits *limits)
 {
-    struct plm_profile_opts opts;
+    const struct plm_kv_group *groups = plm_model_facts(core->model)->groups;
+    const struct plm_caps *caps = plm_device_caps(core->rank.device);
     struct plm_plan_pool plan;
     int r = PLM_OK;
-    plm_core_profile_opts(core, plm_device_caps(core->rank.device), 0, &opts);
     for (uint32_t g = 1; g < core->kv.n_groups && r == PLM_OK; g++) {
-        plm_plan_window_pool(&opts.in, limits, g - 1, &plan);
+        const struct plm_plan_window window = {
+            .window = groups[g].window, .block_bytes = (int64_t)plm_kv_block_bytes(&groups[g])};
+        plm_plan_window_pool(&window, limits, (int64_t)caps->granularity_bytes,
+                             (int64_t)caps->max_slab_bytes, &plan);
         r = take(core->kv.pools[g], &plan);
     }
     count_bytes(core);

@@ -204,6 +204,15 @@ static int64_t scale(int64_t bytes, double fraction)
     return bytes / unit * parts + bytes % unit * parts / unit;
 }
 
+static void plan_windows(struct plm_plan *p)
+{
+    const struct plm_plan_input *in = &p->in;
+    for (uint32_t i = 0; i < in->n_windows; i++)
+        plm_plan_window_pool(&in->windows[i], &in->limits, in->g, in->max_slab_bytes,
+                             &p->windows[i]);
+    p->windows_bytes = plm_plan_window_bytes(in, &in->limits);
+}
+
 static void plan_blocks(struct plm_plan *p)
 {
     const struct plm_plan_input *in = &p->in;
@@ -252,6 +261,7 @@ int plm_plan_compute(const struct plm_plan_input *in, struct plm_plan *ret, stru
     plan_reserves(&p);
     p.budget = scale(p.room - p.resident - p.host - (PLM_FAULT_SEED(MARGIN) ? 0 : p.margin),
                      in->memory_fraction);
+    plan_windows(&p);
     plan_blocks(&p);
     *ret = p;
     return PLM_OK;

@@ -111,6 +111,13 @@ enum plm_plan_term {
 };
 const char *plm_plan_term_name(enum plm_plan_term term);
 
+// A pool of blocks in slabs.
+struct plm_plan_pool {
+    int64_t blocks;
+    struct plm_slab_rule slabs;
+    int64_t bytes; // of its slabs
+};
+
 // Immutable once it is sealed. Field names are those of the formula.
 struct plm_plan {
     struct plm_plan_input in;
@@ -118,6 +125,8 @@ struct plm_plan {
     int64_t own_drv;
     int64_t room;
     int64_t resident;
+    struct plm_plan_pool windows[PLM_PLAN_WINDOWS_MAX]; // of in.windows; they are in resident
+    int64_t windows_bytes;                              // of all of them
     int64_t growth;
     int64_t U;
     int64_t margin;
@@ -165,14 +174,10 @@ int64_t plm_plan_least_blocks(const struct plm_plan_input *in);
 // plm_kv_sequence_blocks(), and those of the chunks of one step; and what cached prefixes get.
 int64_t plm_plan_window_least(const struct plm_plan_limits *limits, uint32_t window);
 int64_t plm_plan_window_cached(const struct plm_plan_limits *limits, uint32_t window);
-struct plm_plan_pool {
-    int64_t blocks;
-    struct plm_slab_rule slabs;
-    int64_t bytes; // of its slabs
-};
-// The pool of in->windows[i], and the bytes of all of them.
-void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_limits *limits,
-                          uint32_t i, struct plm_plan_pool *ret);
+// The pool of such a group on a device of granularity g, and the bytes of all of in->windows.
+void plm_plan_window_pool(const struct plm_plan_window *window,
+                          const struct plm_plan_limits *limits, int64_t g, int64_t max_slab_bytes,
+                          struct plm_plan_pool *ret);
 int64_t plm_plan_window_bytes(const struct plm_plan_input *in,
                               const struct plm_plan_limits *limits);
 

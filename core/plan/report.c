@@ -103,17 +103,15 @@ static void snapshot_fields(struct plm_buf *buf, const struct plm_plan_input *in
 }
 
 // KV groups beside the main one.
-static void windows_json(struct plm_buf *buf, const struct plm_plan_input *in)
+static void windows_json(struct plm_buf *buf, const struct plm_plan *plan)
 {
-    struct plm_plan_pool pool;
     open_list(buf, "windows");
-    for (uint32_t i = 0; i < in->n_windows; i++) {
-        plm_plan_window_pool(in, &in->limits, i, &pool);
+    for (uint32_t i = 0; i < plan->in.n_windows; i++) {
         open_object(buf, NULL);
-        integer(buf, "window", in->windows[i].window);
-        integer(buf, "block_bytes", in->windows[i].block_bytes);
-        integer(buf, "blocks", pool.blocks);
-        integer(buf, "bytes", pool.bytes);
+        integer(buf, "window", plan->in.windows[i].window);
+        integer(buf, "block_bytes", plan->in.windows[i].block_bytes);
+        integer(buf, "blocks", plan->windows[i].blocks);
+        integer(buf, "bytes", plan->windows[i].bytes);
         close_with(buf, '}');
     }
     close_with(buf, ']');
@@ -148,7 +146,8 @@ void plm_report_formula(struct plm_buf *buf, const char *name, const struct plm_
     integer(buf, "cached_windows", plan->in.limits.cached_windows);
     integer_or_null(buf, "max_blocks", plan->in.limits.max_blocks, 0);
     integer(buf, "state_bytes", plan->in.state_bytes);
-    windows_json(buf, &plan->in);
+    windows_json(buf, plan);
+    integer(buf, "windows_bytes", plan->windows_bytes);
     integer(buf, "window", plan->in.window);
     integer(buf, "block_bytes", plan->in.block_bytes);
     integer(buf, "max_slab_bytes", plan->in.max_slab_bytes);
@@ -276,6 +275,14 @@ void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *hea
 
 // ---- GET /v1/memory ----
 
+static void counts_json(struct plm_buf *buf, const struct plm_report_group *group)
+{
+    integer(buf, "total", group->total);
+    integer(buf, "used", group->used);
+    integer(buf, "cached", group->cached);
+    integer(buf, "free", group->free);
+}
+
 static void groups_json(struct plm_buf *buf, const struct plm_report_device *d)
 {
     open_list(buf, "groups");
@@ -285,10 +292,7 @@ static void groups_json(struct plm_buf *buf, const struct plm_report_device *d)
         integer(buf, "window", group->window);
         text(buf, "type", group->type);
         integer(buf, "bytes", (int64_t)group->block_bytes);
-        integer(buf, "total", group->total);
-        integer(buf, "used", group->used);
-        integer(buf, "cached", group->cached);
-        integer(buf, "free", group->free);
+        counts_json(buf, group);
         close_with(buf, '}');
     }
     close_with(buf, ']');
@@ -318,10 +322,7 @@ static void device_json(struct plm_buf *buf, const struct plm_report_device *d)
     open_object(buf, "blocks");
     integer(buf, "tokens", PLM_KV_BLOCK_TOKENS);
     integer(buf, "bytes", d->plan->in.block_bytes);
-    integer(buf, "total", d->blocks_total);
-    integer(buf, "used", d->blocks_used);
-    integer(buf, "cached", d->blocks_cached);
-    integer(buf, "free", d->blocks_free);
+    counts_json(buf, &d->groups[0]);
     close_with(buf, '}');
     groups_json(buf, d);
     plm_report_formula(buf, "plan", d->plan);
@@ -469,22 +470,20 @@ static void host_rows(struct plm_buf *buf, const struct plm_plan *plan)
 }
 
 // The pools of KV groups beside the main one.
-static void window_rows(struct plm_buf *buf, const struct plm_plan_input *in)
+static void window_rows(struct plm_buf *buf, const struct plm_plan *plan)
 {
-    const struct plm_plan_limits *limits = &in->limits;
-    struct plm_plan_pool pool;
+    const struct plm_plan_limits *limits = &plan->in.limits;
     char label[40], note[96];
-    for (uint32_t i = 0; i < in->n_windows; i++) {
-        const uint32_t window = in->windows[i].window;
+    for (uint32_t i = 0; i < plan->in.n_windows; i++) {
+        const uint32_t window = plan->in.windows[i].window;
         const int64_t cached = plm_plan_window_cached(limits, window);
-        plm_plan_window_pool(in, limits, i, &pool);
         const bool whole = plm_kv_window(window, limits->max_context) == 0;
         snprintf(label, sizeof(label), "    %s of %u tokens", whole ? "contexts" : "windows",
                  whole ? limits->max_context : window);
         snprintf(note, sizeof(note),
-                 "%" PRId64 " blocks: %u requests and a step, %" PRId64 " cached", pool.blocks,
-                 limits->max_sequences, cached);
-        row(buf, label, pool.bytes, note);
+                 "%" PRId64 " blocks: %u requests and a step, %" PRId64 " cached",
+                 plan->windows[i].blocks, limits->max_sequences, cached);
+        row(buf, label, plan->windows[i].bytes, note);
     }
 }
 
@@ -506,7 +505,7 @@ static void resident_rows(struct plm_buf *buf, const struct plm_report_head *hea
                 row(buf, of, head->weights[w].bytes, "");
         }
     }
-    window_rows(buf, &plan->in);
+    window_rows(buf, plan);
     if (plan->in.unified)
         host_rows(buf, plan);
     row(buf, "- margin", plan->margin, "kept free for ever");
@@ -608,8 +607,12 @@ void plm_report_plan_table(struct plm_buf *buf, const struct plm_report_head *he
                    head->kv_type != NULL ? ", " : "", head->kv_type != NULL ? head->kv_type : "",
                    slab_count(plan), slab_count(plan) == 1 ? "" : "s",
                    plan->blocks * PLM_KV_BLOCK_TOKENS);
-    plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step\n",
+    plm_buf_printf(buf, "  %u tokens a request, %u requests at once, %u rows a step",
                    limits->max_context, limits->max_sequences, limits->batch_max_tokens);
+    const uint32_t window = plm_plan_main_window(&plan->in);
+    if (window != 0)
+        plm_buf_printf(buf, ", windows of %u tokens", window);
+    plm_buf_append_str(buf, "\n");
     if (head->short_context > 0)
         plm_buf_printf(buf, "  the %s rope factors, which are for contexts %s %u tokens\n",
                        rope_factors(head, plan), is_long(head, plan) ? "beyond" : "up to",

@@ -72,10 +72,9 @@ struct plm_report_device {
     uint32_t workers; // threads that compute; 0: a device of its own
     const struct plm_plan *plan;
     struct plm_ledger_stats ledger;
-    int64_t limit_bytes;                                            // the line now
-    int64_t foreign_bytes;                                          // as of the last reading
-    uint32_t blocks_total, blocks_used, blocks_cached, blocks_free; // of the main group
-    uint32_t n_groups;
+    int64_t limit_bytes;   // the line now
+    int64_t foreign_bytes; // as of the last reading
+    uint32_t n_groups;     // the main one is the first
     struct plm_report_group groups[PLM_REPORT_GROUPS_MAX];
 };
 

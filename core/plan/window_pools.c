@@ -29,15 +29,15 @@ int64_t plm_plan_window_cached(const struct plm_plan_limits *limits, uint32_t wi
     return product(limits->cached_windows, plm_kv_sequence_blocks(window, limits->max_context));
 }
 
-void plm_plan_window_pool(const struct plm_plan_input *in, const struct plm_plan_limits *limits,
-                          uint32_t i, struct plm_plan_pool *ret)
+void plm_plan_window_pool(const struct plm_plan_window *window,
+                          const struct plm_plan_limits *limits, int64_t g, int64_t max_slab_bytes,
+                          struct plm_plan_pool *ret)
 {
-    const struct plm_plan_window *w = &in->windows[i];
-    const int64_t blocks =
-        plm_plan_window_least(limits, w->window) + plm_plan_window_cached(limits, w->window);
+    const int64_t blocks = plm_plan_window_least(limits, window->window) +
+                           plm_plan_window_cached(limits, window->window);
     ret->blocks = plm_min_i64(blocks, PLM_POOL_BLOCKS_MAX);
-    ret->slabs = plm_slab_rule(product(ret->blocks, w->block_bytes), w->block_bytes, in->g,
-                               in->max_slab_bytes, 0);
+    ret->slabs = plm_slab_rule(product(ret->blocks, window->block_bytes), window->block_bytes, g,
+                               max_slab_bytes, 0);
     // A block that no slab holds fits nowhere.
     ret->bytes =
         ret->slabs.slab_blocks > 0 && blocks == ret->blocks
@@ -50,7 +50,7 @@ int64_t plm_plan_window_bytes(const struct plm_plan_input *in, const struct plm_
     struct plm_plan_pool pool;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < in->n_windows; i++) {
-        plm_plan_window_pool(in, limits, i, &pool);
+        plm_plan_window_pool(&in->windows[i], limits, in->g, in->max_slab_bytes, &pool);
         bytes = plm_min_i64(bytes + pool.bytes, PLM_PLAN_BYTES_MAX);
     }
     return bytes;

@@ -49,7 +49,7 @@ START_TEST(windows_are_sized_before_the_full_group)
     struct plm_plan p;
     ck_assert_int_eq(in.windows[0].block_bytes, 13 * MIB / 2);
     // Eight that run and two that are cached with 66 blocks each, and a step of 128.
-    plm_plan_window_pool(&in, &in.limits, 0, &pool);
+    plm_plan_window_pool(&in.windows[0], &in.limits, in.g, in.max_slab_bytes, &pool);
     ck_assert_int_eq(pool.blocks, (8 + 2) * 66 + 128);
     ck_assert_int_eq(plm_plan_window_least(&in.limits, GEMMA_WINDOW), 8 * 66 + 128);
     ck_assert_int_eq(plm_plan_window_cached(&in.limits, GEMMA_WINDOW), 2 * 66);

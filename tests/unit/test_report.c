@@ -169,10 +169,6 @@ static struct plm_report_device make_device(const struct plm_plan *plan)
                    .peak_held_bytes = 999,
                    .phase_peak_bytes = {[PLM_PHASE_LOAD] = 120, [PLM_PHASE_SERVE] = 200}},
         .limit_bytes = plan->line - 7,
-        .blocks_total = 10,
-        .blocks_used = 4,
-        .blocks_cached = 5,
-        .blocks_free = 1,
         .n_groups = 2,
         .groups = {
             {.type = "f16", .block_bytes = 7, .total = 10, .used = 4, .cached = 5, .free = 1},
@@ -300,13 +296,14 @@ START_TEST(windows_are_shown)
 {
     struct plm_host *host = plm_host_create(0);
     struct plm_plan plan = make_plan();
-    struct plm_plan_pool pool;
     struct plm_buf buf;
     char want[160];
     plan.in.n_windows = 1;
     plan.in.windows[0] = (struct plm_plan_window){.window = 512, .block_bytes = 4096};
     plan.in.limits.cached_windows = 3;
-    plm_plan_window_pool(&plan.in, &plan.in.limits, 0, &pool);
+    ck_assert_int_eq(plm_plan_compute(&plan.in, &plan, NULL), PLM_OK);
+    const struct plm_plan_pool pool = plan.windows[0];
+    ck_assert_int_eq(pool.blocks, 64 * 34 + 128 + 3 * 34);
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
     plm_report_plan_json(&buf, &head, &plan, NULL);
     struct json_object *o = json_tokener_parse(buf.data);
@@ -317,6 +314,7 @@ START_TEST(windows_are_shown)
     ck_assert_int_eq(number(w, "block_bytes"), 4096);
     ck_assert_int_eq(number(w, "blocks"), pool.blocks);
     ck_assert_int_eq(number(w, "bytes"), pool.bytes);
+    ck_assert_int_eq(number(p, "windows_bytes"), pool.bytes);
     json_object_put(o);
     plm_buf_finish(&buf);
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
@@ -328,10 +326,18 @@ START_TEST(windows_are_shown)
     plm_buf_finish(&buf);
     // Where a window holds a whole context, its pool is told as what it is.
     plan.in.limits.max_context = 512;
+    ck_assert_int_eq(plm_plan_compute(&plan.in, &plan, NULL), PLM_OK);
     plm_buf_init(&buf, host, PLM_HOST_OTHER);
     plm_report_plan_table(&buf, &head, &plan, NULL);
     ck_assert_ptr_nonnull(strstr(buf.data, "    contexts of 512 tokens"));
     ck_assert_ptr_null(strstr(buf.data, "    windows of"));
+    ck_assert_ptr_null(strstr(buf.data, "rows a step, "));
+    plm_buf_finish(&buf);
+    // The main group's: a request's context is not what its blocks hold.
+    plan.in.window = 300;
+    plm_buf_init(&buf, host, PLM_HOST_OTHER);
+    plm_report_plan_table(&buf, &head, &plan, NULL);
+    ck_assert_ptr_nonnull(strstr(buf.data, "rows a step, windows of 300 tokens\n"));
     plm_buf_finish(&buf);
     ck_assert_int_eq(plm_host_destroy(host), 0);
 }
