@@ -336,7 +336,7 @@ static int build(struct plm_core *core, struct plm_error *err)
                                    core->rank.device_id, err);
     if (r == PLM_OK)
         r = plm_opts_check(&core->opts, plm_device_caps(core->rank.device)->unified,
-                           plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
+                           &plm_model_facts(core->model)->groups[0], err);
     if (r == PLM_OK)
         r = load_weights(core, err);
     if (r == PLM_OK)

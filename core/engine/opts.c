@@ -78,11 +78,6 @@ static int check_pairs(const plim_engine_opts *o, plim_error *err)
         return plm_error_set(err, PLIM_ERR_INVALID, "batch_max_tokens",
                              "batch_max_tokens is %u; it must be at least max_sequences (%u)",
                              o->batch_max_tokens, o->max_sequences);
-    if (o->max_total_tokens != 0 && o->ctx_size > o->max_total_tokens)
-        return plm_error_set(err, PLIM_ERR_INVALID, "ctx_size",
-                             "ctx_size is %u, but max_total_tokens pins the KV cache to %llu "
-                             "tokens: one request of that length could not end",
-                             o->ctx_size, (unsigned long long)o->max_total_tokens);
     if (o->memory_limit_bytes != 0 && o->kv_min_bytes > o->memory_limit_bytes)
         return plm_error_set(err, PLIM_ERR_INVALID, "kv_min_bytes",
                              "kv_min_bytes is %llu, but memory_limit_bytes is %llu: the KV cache "
@@ -126,9 +121,32 @@ int plm_opts_check_kv_type(const plim_engine_opts *o, const struct plm_caps *cap
                           "kv_type");
 }
 
-int plm_opts_check(const plim_engine_opts *o, bool unified, uint64_t block_bytes,
+// A context that was asked for, beside a size that was: a window needs fewer blocks than a context.
+static int check_pinned_context(const plim_engine_opts *o, const struct plm_kv_group *main,
+                                struct plm_error *err)
+{
+    const struct plm_plan_input in = {.window = main->window,
+                                      .limits = {.batch_max_tokens = o->batch_max_tokens,
+                                                 .max_sequences = 1,
+                                                 .max_context = o->ctx_size}};
+    const int64_t needed = plm_plan_request_blocks(&in);
+    if (o->max_total_tokens == 0 ||
+        needed <= (int64_t)plm_div_ceil(o->max_total_tokens, PLM_KV_BLOCK_TOKENS))
+        return PLM_OK;
+    return plm_fail_about(
+        err,
+        plm_fail(err, PLM_ERR_INVALID,
+                 "ctx_size is %u, but max_total_tokens pins the KV cache to %llu tokens: one "
+                 "request of that length needs %lld and could not end",
+                 o->ctx_size, (unsigned long long)o->max_total_tokens,
+                 (long long)needed * PLM_KV_BLOCK_TOKENS),
+        "ctx_size");
+}
+
+int plm_opts_check(const plim_engine_opts *o, bool unified, const struct plm_kv_group *main,
                    struct plm_error *err)
 {
+    const uint64_t block_bytes = plm_kv_block_bytes(main);
     const uint64_t limit = unified ? o->memory_limit_bytes : 0; // 0: no limit
     if (limit != 0 && o->host_caller_bytes >= limit)
         return plm_fail_about(
@@ -157,7 +175,7 @@ int plm_opts_check(const plim_engine_opts *o, bool unified, uint64_t block_bytes
                      (unsigned long long)o->kv_min_bytes, (unsigned long long)o->max_total_tokens,
                      (unsigned long long)(pinned_blocks * block_bytes)),
             "kv_min_bytes");
-    return PLM_OK;
+    return check_pinned_context(o, main, err);
 }
 
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err)

@@ -9,13 +9,14 @@
 #include "core/backend.h"
 #include "core/base/status.h"
 #include "core/engine/env.h"
+#include "core/kv/group.h"
 #include "core/plimsoll.h"
 
 // Copies a caller's options over the defaults; INVALID names the field.
 int plm_opts_read(const plim_engine_opts *opts, plim_engine_opts *ret, plim_error *err);
 // Checks limits against each other that only model and device tell, before the load: INVALID names
-// both with their values. block_bytes: of one KV block.
-int plm_opts_check(const plim_engine_opts *opts, bool unified, uint64_t block_bytes,
+// both with their values. main: the model's main KV group.
+int plm_opts_check(const plim_engine_opts *opts, bool unified, const struct plm_kv_group *main,
                    struct plm_error *err);
 // The type that K and V shall have in the cache, and whether a device has kernels for it:
 // UNSUPPORTED names it and kv_type. device: its name for messages.

@@ -160,8 +160,8 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
     snprintf(core->rank.device_id, sizeof(core->rank.device_id), "%s", core->opts.device);
     int r = plm_opts_check_kv_type(&core->opts, &caps, kind->name, err);
     if (r == PLM_OK)
-        r = plm_opts_check(&core->opts, caps.unified,
-                           plm_kv_block_bytes(&plm_model_facts(core->model)->groups[0]), err);
+        r = plm_opts_check(&core->opts, caps.unified, &plm_model_facts(core->model)->groups[0],
+                           err);
     if (r == PLM_OK)
         r = plm_model_weight_sizes(core->model, &caps, plm_dry_layout, kind, &core->weight_sizes,
                                    err);

@@ -80,6 +80,10 @@ START_TEST(both_are_named_with_their_values)
 }
 END_TEST
 
+// Blocks of 4096 bytes.
+static const struct plm_kv_group whole = {
+    .n_layers = 1, .kv_heads = 1, .head_dim = 64, .type = PLM_TYPE_F16};
+
 START_TEST(the_edge_of_each_is_no_contradiction)
 {
     plim_engine_opts o = plain(), read;
@@ -92,18 +96,18 @@ START_TEST(the_edge_of_each_is_no_contradiction)
     ck_assert_int_eq(plm_opts_read(&o, &read, NULL), PLIM_OK);
     o.host_limit_bytes = 300 * MIB - 1;
     o.kv_min_bytes = 16 * 4096;
-    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_OK); // 16 blocks, and 16 pinned
+    ck_assert_int_eq(plm_opts_check(&o, true, &whole, &err), PLM_OK); // 16 blocks, and 16 pinned
     o.kv_min_bytes = 17 * 4096;
-    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_opts_check(&o, true, &whole, &err), PLM_ERR_INVALID);
     o.kv_min_bytes = 0;
     o.host_limit_bytes = 300 * MIB;
-    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_ERR_INVALID);
-    ck_assert_int_eq(plm_opts_check(&o, false, 4096, &err), PLM_OK); // host memory is apart
+    ck_assert_int_eq(plm_opts_check(&o, true, &whole, &err), PLM_ERR_INVALID);
+    ck_assert_int_eq(plm_opts_check(&o, false, &whole, &err), PLM_OK); // host memory is apart
     o.host_limit_bytes = 200 * MIB - 1;
     o.host_caller_bytes = 100 * MIB;
-    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_OK);
+    ck_assert_int_eq(plm_opts_check(&o, true, &whole, &err), PLM_OK);
     o.host_caller_bytes++;
-    ck_assert_int_eq(plm_opts_check(&o, true, 4096, &err), PLM_ERR_INVALID); // together
+    ck_assert_int_eq(plm_opts_check(&o, true, &whole, &err), PLM_ERR_INVALID); // together
 }
 END_TEST
 
@@ -133,6 +137,37 @@ START_TEST(a_type_of_kv_without_kernels_is_refused)
 }
 END_TEST
 
+// A window of 33 tokens: a request has 4 blocks of it and one for a step of 16 rows, however long
+// it gets.
+START_TEST(a_pinned_window_holds_a_long_context)
+{
+    struct plm_kv_group window = whole;
+    plim_engine_opts o = plain();
+    struct plm_error err = {0};
+    window.window = 33;
+    o.batch_max_tokens = 16;
+    o.max_sequences = 2;
+    o.ctx_size = 1024;
+    o.max_total_tokens = 6 * 16;
+    const int64_t least = plm_kv_windows_need(1, plm_kv_sequence_blocks(33, 1024), 16);
+    ck_assert_int_eq(plm_opts_check(&o, true, &whole, &err), PLM_ERR_INVALID);
+    ck_assert_str_eq(err.param, "ctx_size");
+    ck_assert_ptr_nonnull(strstr(err.msg, "needs 1024"));
+    o.max_total_tokens = (uint64_t)least * 16;
+    ck_assert_int_eq(plm_opts_check(&o, true, &window, &err), PLM_OK);
+    o.max_total_tokens -= 16;
+    ck_assert_int_eq(plm_opts_check(&o, true, &window, &err), PLM_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(err.msg, "needs 80"));
+    // And it serves.
+    plim_engine *engine;
+    plim_error said = PLIM_INIT(plim_error);
+    o.model_path = TEST_MODELS "/mistral-window-f32.gguf";
+    o.max_total_tokens = 8 * 16;
+    ck_assert_msg(plim_engine_create(&o, &engine, &said) == PLIM_OK, "%s", said.message);
+    plim_engine_free(engine);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("limits");
@@ -140,6 +175,7 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, both_are_named_with_their_values);
     tcase_add_test(tc, the_edge_of_each_is_no_contradiction);
+    tcase_add_test(tc, a_pinned_window_holds_a_long_context);
     tcase_add_test(tc, a_type_of_kv_without_kernels_is_refused);
     suite_add_tcase(suite, tc);
     return suite_run(suite);
