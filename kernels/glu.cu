@@ -13,11 +13,14 @@
         plm_glu<product, rows>(a, shared);                                                         \
     }
 // Two factors a block take more than 128 registers.
-#define GLUS(name, type)                                                                           \
+#define FEW(name, type)                                                                            \
     GLU(gemv, name, type, 1, 3)                                                                    \
-    GLU(skinny, name, type, 16, plm_layout<PLM_TYPE_##type>::halves ? 1 : 2)                       \
+    GLU(skinny, name, type, 16, plm_layout<PLM_TYPE_##type>::halves ? 1 : 2)
+#define ALL(name, type)                                                                            \
+    FEW(name, type)                                                                                \
     GLU(gemm, name, type, 64, 1)
 
 #define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
-    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(GLUS(name, NAME)))
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(                                                   \
+        PLM_GPU_VARIANTS_##BACKENDS(ALL(name, NAME), FEW(name, NAME))))
 #include "kernels/types.def"

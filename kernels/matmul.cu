@@ -12,11 +12,14 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_matmul<product, rows>(a, shared, blockIdx.x, blockIdx.y);                              \
     }
-#define MATMULS(name, type)                                                                        \
+#define FEW(name, type)                                                                            \
     MATMUL(gemv, name, type, 1, 4)                                                                 \
-    MATMUL(skinny, name, type, 16, 2)                                                              \
+    MATMUL(skinny, name, type, 16, 2)
+#define ALL(name, type)                                                                            \
+    FEW(name, type)                                                                                \
     MATMUL(gemm, name, type, 64, 1)
 
 #define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
-    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(MATMULS(name, NAME)))
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(                                                   \
+        PLM_GPU_VARIANTS_##BACKENDS(ALL(name, NAME), FEW(name, NAME))))
 #include "kernels/types.def"

@@ -12,10 +12,9 @@
         PLM_SHARED(uint8_t, shared, product::bytes);                                               \
         plm_qkv<product>(a, shared);                                                               \
     }
-#define QKVS(name, type)                                                                           \
+#define FEW(name, type)                                                                            \
     QKV(gemv, name, type, 4)                                                                       \
     QKV(skinny, name, type, 2)                                                                     \
-    QKV(gemm, name, type, 1)                                                                       \
     PLM_KERNEL(plm_qkv_full_heads_##name, PLM_PRODUCT_THREADS, 2, plm_qkv_args)                    \
     {                                                                                              \
         typedef plm_q8_full_heads<PLM_TYPE_##type, 2> product;                                     \
@@ -23,7 +22,11 @@
         PLM_SHARED(float, staged, product::rows *PLM_HEAD_MAX);                                    \
         plm_qkv_full_heads<product>(a, shared, staged);                                            \
     }
+#define ALL(name, type)                                                                            \
+    FEW(name, type)                                                                                \
+    QKV(gemm, name, type, 1)
 
 #define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
-    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(QKVS(name, NAME)))
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(                                                   \
+        PLM_GPU_VARIANTS_##BACKENDS(ALL(name, NAME), FEW(name, NAME))))
 #include "kernels/types.def"

@@ -15,8 +15,7 @@
     }
 #define GEMV(name, type) QKV(gemv, name, 4, plm_float_skinny<PLM_TYPE_##type, 2, 1>)
 #define GEMM(name, type) QKV(gemm, name, 2, plm_float_gemm<PLM_TYPE_##type, 2>)
-#define SKINNY(name, type)                                                                         \
-    QKV(skinny, name, 3, plm_float_skinny<PLM_TYPE_##type, 2, 8>)                                  \
+#define FULL_HEADS(name, type)                                                                     \
     PLM_KERNEL(plm_qkv_float_full_heads_##name, PLM_PRODUCT_THREADS, 3, plm_qkv_args)              \
     {                                                                                              \
         typedef plm_float_skinny<PLM_TYPE_##type, 2, 8> product;                                   \
@@ -24,8 +23,12 @@
         PLM_SHARED(float, staged, product::rows *PLM_HEAD_MAX);                                    \
         plm_qkv_full_heads<product>(a, shared, staged);                                            \
     }
+#define SKINNY(name, type)                                                                         \
+    FULL_HEADS(name, type)                                                                         \
+    QKV(skinny, name, 3, plm_float_skinny<PLM_TYPE_##type, 2, 8>)
 
 PLM_FLOAT_PRODUCTS(GEMV, SKINNY, GEMM)
 #define PLM_TENSOR_TYPE(NAME, name, id, block, bytes, CODES, VALUES, zero, SCALES, BACKENDS)       \
-    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(SKINNY(name, NAME)))
+    PLM_ON_GPU_##BACKENDS(PLM_QUANTISED_##CODES(                                                   \
+        PLM_GPU_VARIANTS_##BACKENDS(SKINNY(name, NAME), FULL_HEADS(name, NAME))))
 #include "kernels/types.def"

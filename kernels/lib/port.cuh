@@ -79,6 +79,8 @@
 // plm_keep(v)                                v, a uint32_t that compilers hold in a register where they
 //     would rather compute it again at each use
 // plm_bits(x), plm_float(bits)               float as bits and back
+// plm_permute(a, b, select)                  byte i: of the 8 bytes of a, then b, that whose number, below 8,
+//     is byte i of select
 // plm_round(x)                               to the nearest int, ties to even
 // plm_rsqrt_ieee(x)                          1 / sqrt(x), both correctly rounded
 // fmaf, fmaxf, fabsf                         of the platform. No product is fused unless fmaf says so

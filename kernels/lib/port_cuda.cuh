@@ -192,6 +192,11 @@ PLM_FN uint32_t plm_keep(uint32_t v)
 
 PLM_FN uint32_t plm_bits(float x) { return __float_as_uint(x); }
 PLM_FN float plm_float(uint32_t bits) { return __uint_as_float(bits); }
+// The instruction takes the numbers as nibbles of 16 bits.
+PLM_FN uint32_t plm_permute(uint32_t a, uint32_t b, uint32_t select)
+{
+    return __byte_perm(a, b, __byte_perm(select | select >> 4, 0, 0x20));
+}
 
 PLM_FN float plm_half(uint16_t bits)
 {

@@ -35,10 +35,12 @@
 template <uint32_t TYPE> struct plm_block {
     typedef plm_layout<TYPE> layout;
     static constexpr uint32_t quants = layout::quant_bytes * (layout::block == 1 ? 32 : 1);
-    static constexpr uint32_t scales = layout::block == 1                     ? 0
-                                       : layout::block == 32                  ? layout::scale_bytes
-                                       : layout::scales == PLM_SCALES_D_M_SUB ? 96
-                                                                              : 64;
+    static constexpr uint32_t own = // of a record of 256 inputs, before the factors of all blocks
+        layout::offset || layout::minima ? 64 : 32;
+    static constexpr uint32_t scales = layout::block == 1 ? 0
+                                       : layout::block == 32
+                                           ? layout::scale_bytes
+                                           : own + (layout::scales == PLM_SCALES_D_SUB ? 16 : 32);
     static constexpr uint32_t bytes = quants + scales;
     // From one block of a slice to its next.
     static constexpr uint32_t scale_step =
@@ -51,28 +53,20 @@ template <uint32_t TYPE> PLM_FN uint32_t plm_scale_piece(uint32_t b, uint32_t c)
     typedef plm_layout<TYPE> l;
     if constexpr (l::block == 32)
         return b * l::scale_bytes + c * 16;
-    const uint32_t record = b / 8 * l::scale_bytes, sub = b % 8;
-    if constexpr (l::scales == PLM_SCALES_D_M_SUB) // d, dmin; sc; mn
-        return record + (c < 4 ? c * 16 : 64 + (c - 4) * 128 + sub * 16);
-    return record + (c < 2 ? c * 16 : 32 + sub * 32 + (c - 2) * 16); // d; two sc
+    constexpr uint32_t own = plm_block<TYPE>::own / 16;
+    return b / 8 * l::scale_bytes +
+           (c < own ? c * 16
+                    : plm_factors_at<TYPE>(b) + (c - own) * plm_layout<TYPE>::factors_next);
 }
 
 // Row `lane` of the scales of a block.
 template <uint32_t TYPE> PLM_FN plm_scales plm_block_scales(const uint8_t *scales, uint32_t lane)
 {
-    const uint16_t *halves = (const uint16_t *)scales;
-    plm_scales ret = {plm_half(halves[lane]), 0.0f, {1, 1}};
-    if constexpr (plm_layout<TYPE>::offset)
-        ret.mw = plm_half(halves[16 + lane]);
-    if constexpr (plm_layout<TYPE>::scales == PLM_SCALES_D_M_SUB) {
-        ret.d *= (float)scales[64 + lane];
-        ret.mw = -(ret.mw * (float)scales[80 + lane]);
-    }
-    if constexpr (plm_layout<TYPE>::halves) {
-        ret.sc[0] = (int8_t)scales[32 + lane];
-        ret.sc[1] = (int8_t)scales[48 + lane];
-    }
-    return ret;
+    typedef plm_layout<TYPE> l;
+    const bool has_m = l::offset || l::minima;
+    return plm_scales_of<TYPE>(plm_scale_d<TYPE>(scales, lane),
+                               has_m ? plm_half(((const uint16_t *)scales)[16 + lane]) : 0.0f,
+                               scales + plm_block<TYPE>::own + lane, 16);
 }
 
 // Where the quants of a block keep 16-byte piece c: four pieces are a line of 64 bytes, and every

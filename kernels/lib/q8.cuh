@@ -33,17 +33,19 @@ template <uint32_t TYPE, bool FRAGMENTS>
 PLM_FN plm_codes plm_block_codes(const uint8_t *quants, uint32_t lane, uint32_t t)
 {
     const uint32_t *words = (const uint32_t *)quants;
-    const uint32_t at = FRAGMENTS ? plm_line_word(t, lane) : t * 16 + lane;
-    const uint32_t high = FRAGMENTS ? plm_line_word(4 + t, lane) : at + 64;
-    const uint32_t word = words[at];
-    if constexpr (plm_layout<TYPE>::codes == PLM_CODES_BYTES)
-        return plm_signed_codes<TYPE>(word, words[high]);
-    plm_codes q = {word & 0x0f0f0f0fu, word >> 4 & 0x0f0f0f0fu};
-    if constexpr (plm_layout<TYPE>::codes == PLM_CODES_NIBBLES_2) {
-        q.low |= (words[64 + lane] >> 2 * t & 0x03030303u) << 4; // lines 4 and 5 are as in memory
-        q.high |= (words[80 + lane] >> 2 * t & 0x03030303u) << 4;
-    }
-    return plm_signed_codes<TYPE>(q.low, q.high);
+    const auto line = [&](uint32_t i) {
+        return words[FRAGMENTS ? plm_line_word(i, lane) : i * 16 + lane];
+    };
+    return plm_signed_codes<TYPE>(plm_line_values<TYPE>(line, t),
+                                  plm_line_values<TYPE>(line, 4 + t));
+}
+
+// acc + the terms of a block with two minima; s: the sums of the record's halves.
+PLM_FN float plm_add_minima(float acc, float dot, float d, float mw, uint32_t mn0, uint32_t mn1,
+                            float dx, uint32_t s)
+{
+    const int mdot = (int)mn0 * (int16_t)s + (int)mn1 * (int16_t)(s >> 16);
+    return fmaf(fmaf((float)mdot, mw, dot * d), dx, acc);
 }
 
 // A record of 44 bytes is copied as the aligned 16-byte pieces that it touches. Eight records are
@@ -52,16 +54,16 @@ template <uint32_t TYPE> struct plm_q8_math {
     static constexpr uint32_t type = TYPE, act_bytes = 64;
     static constexpr uint32_t act_step = PLM_SLICES * PLM_ACT_Q8_BLOCK_BYTES;
     static constexpr bool offset = plm_layout<TYPE>::offset;
-    static constexpr bool halves = plm_layout<TYPE>::halves;
+    static constexpr bool halves = plm_layout<TYPE>::halves, minima = plm_layout<TYPE>::minima;
 
     struct weights {
         uint32_t a[4];
         float d[2], mw[2]; // of rows g and g + 8
-        uint32_t sc;       // their sub-scales, a byte each
+        uint32_t sc;       // their factors, a byte each: sc, or sc and mn in 4 bits
     };
     struct acts {
         uint32_t b[2];
-        float d[2], ds[2]; // of rows 2t and 2t + 1
+        float d[2], ds[2]; // of rows 2t and 2t + 1; minima: the bits of ds are those of s
     };
 
     uint32_t at_b[2], at_d, at_ds; // of this lane in a tile
@@ -101,7 +103,7 @@ template <uint32_t TYPE> struct plm_q8_math {
         m.at_b[0] = plm_keep(place(slice, g, 4 * t));
         m.at_b[1] = plm_keep(place(slice, g, 16 + 4 * t));
         m.at_d = plm_keep(place(slice, 2 * t, PLM_ACT_Q8_D));
-        m.at_ds = plm_keep(place(slice, 2 * t, PLM_ACT_Q8_DS));
+        m.at_ds = plm_keep(place(slice, 2 * t, minima ? PLM_ACT_Q8_S : PLM_ACT_Q8_DS));
     }
 
     PLM_FN void load(const plm_q8_math &, weights &w, const uint8_t *quants, const uint8_t *scales)
@@ -116,7 +118,9 @@ template <uint32_t TYPE> struct plm_q8_math {
             const plm_scales s = plm_block_scales<TYPE>(scales, g + 8 * h);
             w.d[h] = s.d;
             w.mw[h] = s.mw;
-            if constexpr (halves)
+            if constexpr (minima)
+                sc |= (uint32_t)(s.sc[0] | s.mn[0] << 4 | s.sc[1] << 8 | s.mn[1] << 12) << 16 * h;
+            else if constexpr (halves)
                 sc |= (((uint32_t)s.sc[0] & 0xffu) | ((uint32_t)s.sc[1] & 0xffu) << 8) << 16 * h;
         }
         w.sc = sc;
@@ -129,7 +133,7 @@ template <uint32_t TYPE> struct plm_q8_math {
         for (uint32_t h = 0; h < 2; h++) {
             x.b[h] = *(const uint32_t *)(tile + m.at_b[h]);
             x.d[h] = *(const float *)(tile + m.at_d + 64 * h);
-            if constexpr (offset)
+            if constexpr (offset || minima)
                 x.ds[h] = *(const float *)(tile + m.at_ds + 64 * h);
         }
     }
@@ -146,8 +150,10 @@ template <uint32_t TYPE> struct plm_q8_math {
             plm_mma_s8(high, a1, x.b);
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++)
-                dot[i] = (int8_t)(w.sc >> i / 2 * 16) * dot[i] +
-                         (int8_t)(w.sc >> (i / 2 * 16 + 8)) * high[i];
+                dot[i] = minima ? (int)(w.sc >> i / 2 * 16 & 15u) * dot[i] +
+                                      (int)(w.sc >> (i / 2 * 16 + 8) & 15u) * high[i]
+                                : (int8_t)(w.sc >> i / 2 * 16) * dot[i] +
+                                      (int8_t)(w.sc >> (i / 2 * 16 + 8)) * high[i];
         } else {
             plm_mma_s8(dot, w.a, x.b);
         }
@@ -159,9 +165,15 @@ template <uint32_t TYPE> struct plm_q8_math {
         dots(dot, w, x);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            acc[i] = fmaf((float)dot[i], w.d[i / 2] * x.d[i % 2], acc[i]);
+            const uint32_t o = i / 2, r = i % 2;
+            if constexpr (minima)
+                acc[i] = plm_add_minima(acc[i], (float)dot[i], w.d[o], w.mw[o],
+                                        w.sc >> (o * 16 + 4) & 15u, w.sc >> (o * 16 + 12) & 15u,
+                                        x.d[r], plm_bits(x.ds[r]));
+            else
+                acc[i] = fmaf((float)dot[i], w.d[o] * x.d[r], acc[i]);
             if constexpr (offset)
-                acc[i] = fmaf(w.mw[i / 2], x.ds[i % 2], acc[i]);
+                acc[i] = fmaf(w.mw[o], x.ds[r], acc[i]);
         }
     }
 };
@@ -196,7 +208,11 @@ template <uint32_t TYPE, uint32_t P, uint32_t D> struct plm_gemv_product {
             high = plm_dot4(high, q.high, x[4 + t]);
         }
         const int dot = math::halves ? s.sc[0] * low + s.sc[1] * high : low + high;
-        acc = fmaf((float)dot, s.d * plm_float(x[PLM_ACT_Q8_D / 4]), acc);
+        if constexpr (math::minima)
+            acc = plm_add_minima(acc, (float)dot, s.d, s.mw, (uint32_t)s.mn[0], (uint32_t)s.mn[1],
+                                 plm_float(x[PLM_ACT_Q8_D / 4]), x[PLM_ACT_Q8_S / 4]);
+        else
+            acc = fmaf((float)dot, s.d * plm_float(x[PLM_ACT_Q8_D / 4]), acc);
         if constexpr (math::offset)
             acc = fmaf(s.mw, plm_float(x[PLM_ACT_Q8_DS / 4]), acc);
     }

@@ -10,27 +10,32 @@
 template <uint32_t TYPE> struct plm_q8_tiled {
     typedef plm_layout<TYPE> layout;
     static constexpr bool held_weights = true, offset = layout::offset;
-    static constexpr bool halves = layout::halves;
-    static constexpr uint32_t units = 1, wide = 2, panels = 3, tiles = PLM_MMA_SUMS / 8;
-    static_assert(tiles % 2 == 0, "activations are loaded for two tiles at once");
+    static constexpr bool halves = layout::halves, minima = layout::minima;
+    // With two minima a block there are registers for fewer sums; with one and codes of five bits, for
+    // the activations of two tiles at once, and the weights are loaded once more.
+    static constexpr uint32_t units = 1, wide = 2, panels = 3, tiles = minima ? 2 : PLM_MMA_SUMS / 8;
+    static constexpr uint32_t at_once = offset && layout::quant_bytes > 256 ? 2 : tiles;
+    static_assert(at_once % 2 == 0, "activations are loaded for two tiles at once");
     static constexpr uint32_t outs = wide * panels * PLM_PANEL_ROWS;
     static constexpr uint32_t rows = PLM_SLICES / wide * tiles * PLM_TILE_ROWS;
     // Weights: four matrices of 8 outputs by 16 bytes a panel (outputs 0 .. 7 and 8 .. 15 of inputs
-    // 0 .. 15, then of 16 .. 31); then of outputs g and g + 8 d and, with an offset, mw: {d, mw} of
-    // g, of g + 8; then the two sub-scales of g, of g + 8.
-    static constexpr uint32_t scale_bytes = offset ? 8 : 4, halves_bytes = halves ? 8 : 0;
+    // 0 .. 15, then of 16 .. 31); then of outputs g and g + 8 d and, with a minimum, mw: {d, mw} of
+    // g, of g + 8; then the two factors of g, of g + 8, with minima four in a word.
+    static constexpr uint32_t scale_bytes = offset || minima ? 8 : 4;
+    static constexpr uint32_t halves_bytes = minima ? 4 : halves ? 8 : 0;
     static constexpr uint32_t scales_at = outs * 32, halves_at = scales_at + outs * scale_bytes;
     static constexpr uint32_t held_bytes = halves_at + outs * halves_bytes;
     // Activations: inputs 0 .. 15 of all rows, 16 .. 31; then d and, for an offset, ds of each row.
     static constexpr uint32_t plane = rows * 16, acts_at = 2 * plane;
-    static constexpr uint32_t act_scale_bytes = offset ? 8 : 4;
+    static constexpr uint32_t act_scale_bytes = offset || minima ? 8 : 4;
     static constexpr uint32_t streamed_bytes = acts_at + rows * act_scale_bytes;
     // Thread i copies words i % 4 and i % 4 + 4 of rows i / 4 + 64 j, d if that is 0, ds if it
-    // is 2.
+    // is 2; with two minima a block, s if it is 1 in place of ds.
     static constexpr uint32_t copies = rows / (PLM_PRODUCT_THREADS / 4);
     static_assert(outs <= PLM_PRODUCT_THREADS / 2 && copies >= 1 && copies <= 2, "shape");
 
-    static constexpr uint32_t words = layout::quant_bytes / 64;
+    static constexpr uint32_t lines = layout::quant_bytes / 64;
+    static constexpr uint32_t words = lines < 4 ? 4 : lines;
 
     const uint8_t *weight;                   // this thread's part of block 0
     const uint8_t *x;                        // and its words
@@ -81,27 +86,22 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     {
         const uint8_t *at = m.weight + (uint64_t)b * layout::quant_bytes;
 #pragma unroll
-        for (uint32_t i = 0; i < words; i++)
+        for (uint32_t i = 0; i < lines; i++)
             m.raw[i] = *(const uint32_t *)(at + i * 64);
     }
 
     PLM_FN void hold_scales(plm_q8_tiled &m, uint32_t b)
     {
         const uint8_t *at = m.weight + (uint64_t)(b / (layout::block / 32)) * layout::scale_bytes;
-        m.raw[0] = *(const uint16_t *)at;
-        if constexpr (offset)
-            m.raw[1] = *(const uint16_t *)(at + 32);
-        // Sub-scales have a byte an output, so they lie `l` bytes less far.
+        // Bytes of an output lie `l` bytes less far than its halves.
         const uint32_t l = threadIdx.x % PLM_PANEL_ROWS;
-        if constexpr (layout::scales == PLM_SCALES_D_M_SUB) {
-            at += 64 - l + b % 8 * 16;
+        m.raw[0] = layout::scales == PLM_SCALES_E8M0 ? at[-(int)l] : *(const uint16_t *)at;
+        if constexpr (offset || minima)
+            m.raw[1] = *(const uint16_t *)(at + 32);
+        if constexpr (layout::block == 256) {
+            at += plm_factors_at<TYPE>(b) - l;
             m.raw[2] = at[0];
-            m.raw[3] = at[128];
-        }
-        if constexpr (halves) {
-            at += 32 - l + b % 8 * 32;
-            m.raw[1] = (uint32_t)(int8_t)at[0];
-            m.raw[2] = (uint32_t)(int8_t)at[16];
+            m.raw[3] = at[plm_layout<TYPE>::factors_next];
         }
     }
 
@@ -116,14 +116,9 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     // Codes of inputs 4t .. 4t+3 and 16+4t .., less the type's zero: signed bytes.
     PLM_FN plm_codes codes(const uint32_t (&raw)[words], uint32_t t)
     {
-        if constexpr (layout::codes == PLM_CODES_BYTES)
-            return plm_signed_codes<TYPE>(raw[t], raw[(4 + t) % words]);
-        uint32_t low = raw[t] & 0x0f0f0f0fu, high = raw[t] >> 4 & 0x0f0f0f0fu;
-        if constexpr (layout::codes == PLM_CODES_NIBBLES_2) {
-            low |= (raw[4 % words] >> 2 * t & 0x03030303u) << 4;
-            high |= (raw[5 % words] >> 2 * t & 0x03030303u) << 4;
-        }
-        return plm_signed_codes<TYPE>(low, high);
+        const auto line = [&](uint32_t i) { return raw[i % words]; };
+        return plm_signed_codes<TYPE>(plm_line_values<TYPE>(line, t),
+                                      plm_line_values<TYPE>(line, 4 + t));
     }
 
     PLM_FN void decode_quants(const plm_q8_tiled &m, uint8_t *to)
@@ -136,19 +131,28 @@ template <uint32_t TYPE> struct plm_q8_tiled {
         *(uint4 *)(to + 256) = make_uint4(q[0].high, q[1].high, q[2].high, q[3].high);
     }
 
+    // Where the factors lie of those outputs whose d lies at `at`.
+    PLM_FN uint32_t halves_of(uint32_t at)
+    {
+        return halves_at + (at - scales_at) / scale_bytes * halves_bytes;
+    }
+
     PLM_FN void decode_scales(const plm_q8_tiled &m, uint8_t *to)
     {
-        const float d = plm_half((uint16_t)m.raw[0]);
-        if constexpr (layout::scales == PLM_SCALES_D_M_SUB)
-            *(float2 *)to =
-                make_float2(d * (float)m.raw[2], -(plm_half((uint16_t)m.raw[1]) * (float)m.raw[3]));
-        else if constexpr (offset)
-            *(float2 *)to = make_float2(d, plm_half((uint16_t)m.raw[1]));
+        const uint8_t factors[2] = {(uint8_t)m.raw[2], (uint8_t)m.raw[3]};
+        const plm_scales s =
+            plm_scales_of<TYPE>(layout::scales == PLM_SCALES_E8M0 ? plm_e8m0_half(m.raw[0])
+                                                                  : plm_half((uint16_t)m.raw[0]),
+                                offset || minima ? plm_half((uint16_t)m.raw[1]) : 0.0f, factors, 1);
+        if constexpr (offset || minima)
+            *(float2 *)to = make_float2(s.d, s.mw);
         else
-            *(float *)to = d;
-        if constexpr (halves) // 8 bytes an output, not 4
-            *(int2 *)(to + (m.to - scales_at) + (halves_at - scales_at)) =
-                make_int2((int)m.raw[1], (int)m.raw[2]);
+            *(float *)to = s.d;
+        uint8_t *const to_halves = to - m.to + halves_of(m.to);
+        if constexpr (minima)
+            *(uint32_t *)to_halves = m.raw[2] | m.raw[3] << 8;
+        else if constexpr (halves)
+            *(int2 *)to_halves = make_int2(s.sc[0], s.sc[1]);
     }
 
     PLM_FN void turn(plm_q8_tiled &m, uint8_t *shared, uint32_t to, uint32_t b)
@@ -168,13 +172,16 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     {
         const uint32_t at_x = plm_keep(m.to_x), next_x = plm_keep(m.next_x);
         uint8_t *to_x = shared + plm_keep(to + at_x);
-        uint8_t *to_d = shared + plm_keep(to + at_x * act_scale_bytes / 16) + acts_at;
+        const uint32_t word = threadIdx.x % 4;
+        uint8_t *to_d = shared + plm_keep(to + at_x * act_scale_bytes / 16) + acts_at +
+                        (minima && word == 1 ? 2 : 0);
         const uint8_t *from = m.x + b * PLM_ACT_Q8_BLOCK_BYTES;
 #pragma unroll
         for (uint32_t j = 0; j < copies; j++) {
             plm_copy4(to_x + j * 1024, from);
             plm_copy4(to_x + j * 1024 + plane, from + 16);
-            if (threadIdx.x % (offset ? 2 : 4) == 0) // d; ds
+            // d; ds or s, which words 2 and 1 of the thread lead to
+            if (minima ? word < 2 : word % (offset ? 2 : 4) == 0)
                 plm_copy4(to_d + j * 64 * act_scale_bytes, from + PLM_ACT_Q8_D);
             from += next_x;
         }
@@ -184,16 +191,17 @@ template <uint32_t TYPE> struct plm_q8_tiled {
     struct scales {
         float d[2], mw[2];
         int sc[2][2];
+        uint32_t factors[2]; // minima: in place of sc, which would take too many registers
     };
     struct acts {
         uint32_t b[2];
-        float d[2], ds[2];
+        float d[2], ds[2]; // minima: the bits of ds are those of s
     };
 
     PLM_FN void load(const plm_q8_tiled &m, scales &s, const uint8_t *held, uint32_t p)
     {
         const uint8_t *at = held + m.at_scales + p * 16 * scale_bytes;
-        if constexpr (offset) {
+        if constexpr (offset || minima) {
             const float4 v = *(const float4 *)at;
             s.d[0] = v.x;
             s.mw[0] = v.y;
@@ -204,9 +212,13 @@ template <uint32_t TYPE> struct plm_q8_tiled {
             s.d[0] = v.x;
             s.d[1] = v.y;
         }
-        if constexpr (halves) { // 8 bytes an output, not 4
-            const int4 v = *(const int4 *)(held + 2 * (m.at_scales - scales_at) + halves_at +
-                                           p * 16 * halves_bytes);
+        const uint8_t *const from = held + halves_of(m.at_scales) + p * 16 * halves_bytes;
+        if constexpr (minima) {
+            const uint2 v = *(const uint2 *)from;
+            s.factors[0] = v.x;
+            s.factors[1] = v.y;
+        } else if constexpr (halves) {
+            const int4 v = *(const int4 *)from;
             s.sc[0][0] = v.x;
             s.sc[0][1] = v.y;
             s.sc[1][0] = v.z;
@@ -214,21 +226,23 @@ template <uint32_t TYPE> struct plm_q8_tiled {
         }
     }
 
-    PLM_FN void load(const plm_q8_tiled &m, acts (&x)[tiles], const uint8_t *streamed)
+    // Of tiles `first` on.
+    PLM_FN void load(const plm_q8_tiled &m, acts (&x)[at_once], const uint8_t *streamed,
+                     uint32_t first)
     {
 #pragma unroll
-        for (uint32_t t = 0; t < tiles; t += 2) {
+        for (uint32_t t = 0; t < at_once; t += 2) {
             uint32_t b[4];
-            plm_matrices(b, streamed + m.at_b + t * 128);
+            plm_matrices(b, streamed + m.at_b + (first + t) * 128);
             x[t].b[0] = b[0];
             x[t].b[1] = b[1];
             x[t + 1].b[0] = b[2];
             x[t + 1].b[1] = b[3];
         }
 #pragma unroll
-        for (uint32_t t = 0; t < tiles; t++) {
-            const uint8_t *at = streamed + m.at_acts + t * 8 * act_scale_bytes;
-            if constexpr (offset) {
+        for (uint32_t t = 0; t < at_once; t++) {
+            const uint8_t *at = streamed + m.at_acts + (first + t) * 8 * act_scale_bytes;
+            if constexpr (offset || minima) {
                 const float4 v = *(const float4 *)at;
                 x[t].d[0] = v.x;
                 x[t].ds[0] = v.y;
@@ -249,8 +263,11 @@ template <uint32_t TYPE> struct plm_q8_tiled {
             plm_mma_s8_half(low, a[0], a[1], x.b[0]);
             plm_mma_s8_half(high, a[2], a[3], x.b[1]);
 #pragma unroll
-            for (uint32_t i = 0; i < 4; i++)
-                dot[i] = (float)(s.sc[i / 2][0] * low[i] + s.sc[i / 2][1] * high[i]);
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t f = minima ? s.factors[i / 2] : 0;
+                dot[i] = minima ? (float)((int)(f & 15u) * low[i] + (int)(f >> 8 & 15u) * high[i])
+                                : (float)(s.sc[i / 2][0] * low[i] + s.sc[i / 2][1] * high[i]);
+            }
         } else {
             plm_product_s8(dot, a, x.b);
         }
@@ -262,26 +279,34 @@ template <uint32_t TYPE> struct plm_q8_tiled {
         dots(dot, a, s, x);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            sum[i] = fmaf(dot[i], s.d[i / 2] * x.d[i % 2], sum[i]);
+            const uint32_t o = i / 2, r = i % 2;
+            if constexpr (minima)
+                sum[i] = plm_add_minima(sum[i], dot[i], s.d[o], s.mw[o], s.factors[o] >> 4 & 15u,
+                                        s.factors[o] >> 12, x.d[r], plm_bits(x.ds[r]));
+            else
+                sum[i] = fmaf(dot[i], s.d[o] * x.d[r], sum[i]);
             if constexpr (offset)
-                sum[i] = fmaf(s.mw[i / 2], x.ds[i % 2], sum[i]);
+                sum[i] = fmaf(s.mw[o], x.ds[r], sum[i]);
         }
     }
 
     PLM_FN void multiply(const plm_q8_tiled &m, float (&sum)[panels * tiles][4],
                          const uint8_t *held, const uint8_t *streamed)
     {
-        acts x[tiles];
-        load(m, x, streamed);
 #pragma unroll
-        for (uint32_t p = 0; p < panels; p++) {
-            uint32_t a[4];
-            scales s;
-            plm_matrices(a, held + m.at_a + p * 512);
-            load(m, s, held, p);
+        for (uint32_t first = 0; first < tiles; first += at_once) {
+            acts x[at_once];
+            load(m, x, streamed, first);
 #pragma unroll
-            for (uint32_t t = 0; t < tiles; t++)
-                add(sum[p * tiles + t], a, s, x[t]);
+            for (uint32_t p = 0; p < panels; p++) {
+                uint32_t a[4];
+                scales s;
+                plm_matrices(a, held + m.at_a + p * 512);
+                load(m, s, held, p);
+#pragma unroll
+                for (uint32_t t = 0; t < at_once; t++)
+                    add(sum[p * tiles + first + t], a, s, x[t]);
+            }
         }
     }
 };

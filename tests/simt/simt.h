@@ -279,6 +279,15 @@ PLM_FN uint32_t plm_load4(const void *p, SIMT_HERE)
 
 // ---- products ----
 
+PLM_FN uint32_t plm_permute(uint32_t a, uint32_t b, uint32_t select)
+{
+    const uint64_t bytes = (uint64_t)b << 32 | a;
+    uint32_t ret = 0;
+    for (int i = 0; i < 4; i++)
+        ret |= (uint32_t)(bytes >> (select >> 8 * i & 7) * 8 & 0xff) << 8 * i;
+    return ret;
+}
+
 PLM_FN int plm_dot4(int acc, uint32_t a, uint32_t b)
 {
     for (int i = 0; i < 4; i++)
