@@ -116,9 +116,9 @@ int runner_open(const char *path, const struct runner_opts *opts, struct runner 
         return plm_fail(err, PLM_ERR_NOMEM_HOST, "no host memory");
     }
     r->host = host;
-    const struct plm_model_opts model_opts = {.kv_type = opts->strict    ? PLM_TYPE_F32
-                                                         : opts->kv_q8_0 ? PLM_TYPE_Q8_0
-                                                                         : PLM_TYPE_F16,
+    const struct plm_model_opts model_opts = {.kv_type = opts->kv_q8_0  ? PLM_TYPE_Q8_0
+                                                         : opts->strict ? PLM_TYPE_F32
+                                                                        : PLM_TYPE_F16,
                                               .float_activations = opts->strict};
     int s;
     if ((s = plm_gguf_open(host, path, &r->gguf, err)) ||

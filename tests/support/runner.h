@@ -15,7 +15,7 @@ struct runner_opts {
     const struct plm_backend *backend; // in place of the one that device names; or NULL
     const void *backend_opts;          // of the device
     bool strict;                       // float activations and a float32 KV cache
-    bool kv_q8_0;                      // a KV cache in 8 bits; not together with strict
+    bool kv_q8_0;                      // a KV cache in 8 bits, also where it is strict
     bool reference;                    // the plain C kernels
     uint32_t threads;
     uint32_t max_tokens; // longest sequence
