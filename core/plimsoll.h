@@ -554,11 +554,18 @@ typedef struct plim_request_opts {
      * tokenizer puts before it (BOS) stays, and counts. */
     uint32_t truncate_prompt;
     uint32_t reserved3;
+    /* Words that no choice completes: where the output ends with all tokens of a word but its last,
+     * that one is not chosen. A word is encoded without the spaces before it, and also with one
+     * where that makes as many tokens with another first one. At most PLIM_BAD_WORDS_MAX, none
+     * empty; copied. Default: none. */
+    const plim_text *bad_words;
+    size_t n_bad_words;
 } plim_request_opts;
 
 #define PLIM_N_MAX            128
 #define PLIM_STOP_MAX         16
 #define PLIM_STOP_TOKENS_MAX  64
+#define PLIM_BAD_WORDS_MAX    64
 #define PLIM_TOP_LOGPROBS_MAX 20
 
 /* As plim_engine_opts_init(). */

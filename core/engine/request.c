@@ -17,13 +17,10 @@
 #include "core/engine/error.h"
 #include "core/engine/event.h"
 #include "core/engine/recorder.h"
+#include "core/engine/request_check.h"
 #include "core/engine/structs.h"
 #include "core/engine/text.h"
 
-#define STOP_BYTES_MAX 1024   // of one stop string; the longest tail that is held back
-#define BIAS_MAX       4096   // entries of logit_bias
-#define SALT_BYTES_MAX 1024   // of cache_salt
-#define BIAS_ABS_MAX   100.0f // the OpenAI range
 // Unread tokens of each choice that a request has room for from its start. A reader that keeps up
 // has a few; one that falls further behind takes of what the budget has left.
 #define EVENT_TOKENS 256u
@@ -31,6 +28,10 @@
 // the longest words of a vocabulary more.
 #define EVENT_TEXT_BYTES 16
 #define HELD_TEXT_BYTES  512
+
+// Of a bad word for each of its bytes, in both spellings: a token has a byte at least, and a count
+// stands before them.
+#define BAD_TOKENS 3
 
 _Static_assert(sizeof(struct plm_sample_top) == sizeof(plim_logprob), "handed out as it is");
 _Static_assert((int)PLM_SAMPLE_TOP_MAX == (int)PLIM_TOP_LOGPROBS_MAX, "one limit");
@@ -45,133 +46,6 @@ void plim_request_opts_init_sized(plim_request_opts *opts, size_t opts_bytes)
                                         .repeat_penalty = 1.0f,
                                         .cache_prompt = 1};
     plm_struct_init(opts, opts_bytes, &defaults, sizeof(defaults));
-}
-
-// ---- validation ----
-
-static int check_range(plim_error *err, const char *param, float value, float lo, float hi)
-{
-    if (value >= lo && value <= hi) // false for NaN
-        return PLIM_OK;
-    return plm_error_set(err, PLIM_ERR_INVALID, param, "%s is %g; it must be between %g and %g",
-                         param, (double)value, (double)lo, (double)hi);
-}
-
-static int check_sampling(const plim_request_opts *o, plim_error *err)
-{
-    const struct {
-        const char *param;
-        float value, lo, hi;
-    } ranges[] = {
-        // A penalty of 0 would divide by it; beyond these bounds text is noise anyway.
-        {"temperature", o->temperature, 0.0f, 100.0f},
-        {"top_p", o->top_p, 0.0f, 1.0f},
-        {"min_p", o->min_p, 0.0f, 1.0f},
-        {"repeat_penalty", o->repeat_penalty, 0.01f, 100.0f},
-        {"frequency_penalty", o->frequency_penalty, -2.0f, 2.0f},
-        {"presence_penalty", o->presence_penalty, -2.0f, 2.0f},
-    };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
-        int r = check_range(err, ranges[i].param, ranges[i].value, ranges[i].lo, ranges[i].hi);
-        if (r != PLIM_OK)
-            return r;
-    }
-    if (o->top_logprobs > PLIM_TOP_LOGPROBS_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "top_logprobs",
-                             "top_logprobs is %u; the largest is %d", o->top_logprobs,
-                             PLIM_TOP_LOGPROBS_MAX);
-    return PLIM_OK;
-}
-
-// A count without its list is a slip of the caller, and no reason to fall.
-static int check_present(const plim_request_opts *o, plim_error *err)
-{
-    const struct {
-        const char *param;
-        size_t n;
-        bool present;
-    } lists[] = {
-        {"prompt", o->n_tokens, o->tokens != NULL},
-        {"logit_bias", o->n_logit_bias, o->logit_bias != NULL},
-        {"stop", o->n_stop, o->stop != NULL},
-        {"stop_tokens", o->n_stop_tokens, o->stop_tokens != NULL},
-    };
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        if (lists[i].n > 0 && !lists[i].present)
-            return plm_error_set(err, PLIM_ERR_INVALID, lists[i].param,
-                                 "%s: %zu entries are announced, but the list is NULL",
-                                 lists[i].param, lists[i].n);
-    }
-    return PLIM_OK;
-}
-
-static int check_lists(const struct plm_core *core, const plim_request_opts *o, plim_error *err)
-{
-    const uint32_t n_vocab = plm_model_facts(core->model)->n_vocab;
-    char param[64];
-    if (o->n_logit_bias > BIAS_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "logit_bias",
-                             "logit_bias has %zu entries; the most are %d", o->n_logit_bias,
-                             BIAS_MAX);
-    for (size_t i = 0; i < o->n_logit_bias; i++) {
-        const plim_logit_bias *b = &o->logit_bias[i];
-        if (b->token < 0 || (uint32_t)b->token >= n_vocab)
-            return plm_error_set(err, PLIM_ERR_INVALID, "logit_bias",
-                                 "logit_bias names token %d; the vocabulary has %u", b->token,
-                                 n_vocab);
-        if (!(b->bias >= -BIAS_ABS_MAX && b->bias <= BIAS_ABS_MAX))
-            return plm_error_set(err, PLIM_ERR_INVALID, "logit_bias",
-                                 "the bias of token %d is %g; it must be between -100 and 100",
-                                 b->token, (double)b->bias);
-    }
-    if (o->n_stop > PLIM_STOP_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "stop", "stop has %zu strings; the most are %d",
-                             o->n_stop, PLIM_STOP_MAX);
-    for (size_t i = 0; i < o->n_stop; i++) {
-        snprintf(param, sizeof(param), "stop[%zu]", i);
-        if (o->stop[i].ptr == NULL)
-            return plm_error_null(err, param);
-        if (o->stop[i].len == 0 || o->stop[i].len > STOP_BYTES_MAX)
-            return plm_error_set(err, PLIM_ERR_INVALID, param,
-                                 "a stop string must have 1 to %d bytes, this one has %zu",
-                                 STOP_BYTES_MAX, o->stop[i].len);
-        if (plm_utf8_valid_prefix(o->stop[i].ptr, o->stop[i].len) != o->stop[i].len)
-            return plm_error_set(err, PLIM_ERR_INVALID, param, "a stop string is not valid UTF-8");
-    }
-    if (o->n_stop_tokens > PLIM_STOP_TOKENS_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "stop_tokens",
-                             "stop_tokens has %zu tokens; the most are %d", o->n_stop_tokens,
-                             PLIM_STOP_TOKENS_MAX);
-    for (size_t i = 0; i < o->n_stop_tokens; i++) {
-        if (o->stop_tokens[i] < 0 || (uint32_t)o->stop_tokens[i] >= n_vocab)
-            return plm_error_set(err, PLIM_ERR_INVALID, "stop_tokens",
-                                 "stop_tokens names token %d; the vocabulary has %u",
-                                 o->stop_tokens[i], n_vocab);
-    }
-    if (o->cache_salt != NULL && strnlen(o->cache_salt, SALT_BYTES_MAX + 1) > SALT_BYTES_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "cache_salt",
-                             "cache_salt has more than %d bytes", SALT_BYTES_MAX);
-    return PLIM_OK;
-}
-
-static int check_opts(const struct plm_core *core, const plim_request_opts *o, plim_error *err)
-{
-    unsigned sources =
-        (o->chat_json != NULL) + (o->prompt != NULL) + (o->tokens != NULL || o->n_tokens > 0);
-    if (sources != 1)
-        return plm_error_set(err, PLIM_ERR_INVALID, "prompt",
-                             "exactly one of chat_json, prompt and tokens must be given");
-    if (o->n < 1 || o->n > PLIM_N_MAX)
-        return plm_error_set(err, PLIM_ERR_INVALID, "n", "n is %u; it must be between 1 and %d",
-                             o->n, PLIM_N_MAX);
-    if (o->max_tokens != 0 && o->min_tokens > o->max_tokens)
-        return plm_error_set(err, PLIM_ERR_INVALID, "min_tokens",
-                             "min_tokens is %u, more than max_tokens (%u)", o->min_tokens,
-                             o->max_tokens);
-    int r = check_sampling(o, err);
-    if (r == PLIM_OK)
-        r = check_present(o, err);
-    return r == PLIM_OK ? check_lists(core, o, err) : r;
 }
 
 // ---- what a request needs of the host budget, to its end ----
@@ -239,6 +113,11 @@ static void host_needs(const plim_request_opts *o, uint32_t n_eog, struct plm_ad
         bytes += o->stop[i].len * (1 + sizeof(uint16_t));
     if (o->n_stop_tokens > 0)
         bytes += (o->n_stop_tokens + n_eog) * sizeof(int32_t) + PLM_HOST_HEAD_BYTES;
+    // A list of tokens that may have grown to twice its length, and what encoding one word takes.
+    for (size_t i = 0; i < o->n_bad_words; i++)
+        bytes += 2 * BAD_TOKENS * (o->bad_words[i].len + 2) * sizeof(int32_t);
+    if (o->n_bad_words > 0)
+        bytes += BAD_TOKENS * PLM_REQUEST_TEXT_BYTES * sizeof(int32_t) + 2 * PLM_HOST_HEAD_BYTES;
     ret->host_bytes = (int64_t)bytes + caller_bytes(o->host_answer_bytes);
     ret->host_choice_bytes = 2 * (int64_t)last_event_bytes(o);
     if (o->n_stop > 0)
@@ -260,6 +139,7 @@ static void request_free(struct plim_request *request)
     plm_events_finish(&request->events);
     plm_host_discharge(host, PLM_HOST_REQUEST, request->reserved_bytes);
     plm_free(host, request->bias);
+    plm_tokens_finish(&request->bad);
     plm_free(host, request->stops);
     plm_free(host, request->stop_tokens);
     plm_free(host, request);
@@ -285,6 +165,45 @@ static bool copy_stop_tokens(struct plim_request *request, const plim_request_op
     memcpy(request->stop_tokens, o->stop_tokens, o->n_stop_tokens * sizeof(int32_t));
     memcpy(request->stop_tokens + o->n_stop_tokens, core->eog, core->n_eog * sizeof(int32_t));
     return true;
+}
+
+// Appends the tokens of `text` behind their number. Where there is an `other` place of the list,
+// they count only if they are as many as those there and begin with another one.
+static int add_bad(struct plim_request *request, struct plm_slice text, size_t other)
+{
+    const struct plm_core *core = request->engine->core;
+    struct plm_tokens *bad = &request->bad;
+    const size_t at = bad->n;
+    const int32_t none = 0;
+    struct plm_error why;
+    int r = plm_tokens_append(bad, &none, 1);
+    if (r == PLM_OK)
+        r = plm_tokenizer_encode(core->tokenizer, text, 0, bad, &why);
+    if (r != PLM_OK)
+        return r;
+    bad->ids[at] = (int32_t)(bad->n - at - 1);
+    if (bad->ids[at] == 0 || (other != at && (bad->ids[other] != bad->ids[at] ||
+                                              bad->ids[other + 1] == bad->ids[at + 1])))
+        bad->n = at;
+    return PLM_OK;
+}
+
+static bool copy_bad_words(struct plim_request *request, const plim_request_opts *o)
+{
+    char spaced[PLM_REQUEST_TEXT_BYTES + 1];
+    int r = PLM_OK;
+    for (size_t i = 0; i < o->n_bad_words && r == PLM_OK; i++) {
+        struct plm_slice word = {o->bad_words[i].ptr, o->bad_words[i].len};
+        const size_t at = request->bad.n;
+        while (word.len > 1 && word.ptr[0] == ' ')
+            word = (struct plm_slice){word.ptr + 1, word.len - 1};
+        r = add_bad(request, word, at);
+        spaced[0] = ' ';
+        memcpy(spaced + 1, word.ptr, word.len);
+        if (r == PLM_OK && request->bad.n > at)
+            r = add_bad(request, (struct plm_slice){spaced, word.len + 1}, at);
+    }
+    return r == PLM_OK;
 }
 
 // For each byte of a stop string, how many bytes before its end (that one included) are the
@@ -331,7 +250,7 @@ static bool copy_stops(struct plim_request *request, const plim_request_opts *o)
 static bool copy_lists(struct plim_request *request, const plim_request_opts *o)
 {
     struct plm_host *host = request->engine->core->host;
-    if (!copy_stops(request, o))
+    if (!copy_stops(request, o) || !copy_bad_words(request, o))
         return false;
     if (o->n_logit_bias > 0) {
         request->bias = plm_calloc(host, PLM_HOST_REQUEST, o->n_logit_bias, sizeof(*request->bias));
@@ -393,6 +312,8 @@ static void fill_params(struct plim_request *request, const plim_request_opts *o
         .seed = o->has_seed ? o->seed : plm_core_seed(request->engine->core),
         .bias = request->bias,
         .n_bias = (uint32_t)o->n_logit_bias,
+        .bad = request->bad.ids,
+        .n_bad = request->bad.n,
         .logprobs = has_logprobs(o),
         .top_logprobs = o->top_logprobs};
     request->user = o->user;
@@ -418,6 +339,7 @@ static struct plim_request *build(plim_engine *engine, const plim_request_opts *
     }
     request->n = request->n_live = o->n;
     request->n_prompt = (uint32_t)prompt->n;
+    plm_tokens_init(&request->bad, host);
     for (uint32_t i = 0; i < o->n; i++)
         request->choices[i].held.host = host;
     if (!copy_lists(request, o) || !copy_stop_tokens(request, o) ||
@@ -563,7 +485,7 @@ int plim_request_submit(plim_engine *engine, const plim_request_opts *opts, plim
     plim_request_opts_init(&o);
     int r = plm_struct_in(&o, sizeof(o), opts, "plim_request_opts_init", &error);
     if (r == PLIM_OK)
-        r = check_opts(engine->core, &o, &error);
+        r = plm_request_check(&o, plm_model_facts(engine->core->model)->n_vocab, &error);
     if (r == PLIM_OK) {
         struct plm_work work;
         plm_work_start(&work, PLM_WORK_STEPS_MAX);

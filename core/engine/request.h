@@ -49,6 +49,7 @@ struct plim_request {
     // Fixed at submit.
     struct plm_sample_params params;
     struct plm_sample_bias *bias;
+    struct plm_tokens bad; // plm_sample_params
     struct plm_slice *stops;
     uint16_t *borders; // of each byte of the stop strings, in their order (request.c)
     uint32_t n_stops;

@@ -418,9 +418,22 @@ static uint32_t draw(struct plm_sampler *s, const struct plm_sample_in *in, cons
     return draw_filtered(s, row.top_k, row.top_p, row.cut, row.u);
 }
 
+static void ban_completions(struct plm_sampler *s, const struct plm_sample_in *in)
+{
+    const struct plm_sample_params *p = in->params;
+    for (size_t i = 0; i < p->n_bad; i += 1 + (size_t)p->bad[i]) {
+        const int32_t *tokens = &p->bad[i + 1];
+        const uint32_t before = (uint32_t)p->bad[i] - 1;
+        if (before <= in->n_output &&
+            memcmp(tokens, in->output + in->n_output - before, before * sizeof(*tokens)) == 0)
+            s->adjusted[tokens[before]] = -INFINITY;
+    }
+}
+
 static bool is_adjusted(const struct plm_sample_in *in)
 {
-    return in->params->n_bias > 0 || in->n_banned > 0 || has_penalties(in->params);
+    return in->params->n_bias > 0 || in->params->n_bad > 0 || in->n_banned > 0 ||
+           has_penalties(in->params);
 }
 
 bool plm_sample_is_plain(const struct plm_sample_in *in)
@@ -450,6 +463,7 @@ int plm_sampler_draw(struct plm_sampler *s, const struct plm_sample_in *in,
             apply_penalties(s, in);
         for (uint32_t i = 0; i < in->n_banned; i++)
             s->adjusted[in->banned[i]] = -INFINITY;
+        ban_completions(s, in);
         find_max(s->adjusted, s->n_vocab, &max);
         x = s->adjusted;
     }

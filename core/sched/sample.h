@@ -34,6 +34,10 @@ struct plm_sample_params {
     uint64_t seed;
     const struct plm_sample_bias *bias;
     uint32_t n_bias;
+    // Sequences that are never completed, one after the other: how many tokens, then those. The
+    // last one can not be chosen where the output ends with the others.
+    const int32_t *bad;
+    size_t n_bad; // of the whole list
     bool logprobs;
     uint32_t top_logprobs; // at most PLM_SAMPLE_TOP_MAX
 };

@@ -544,6 +544,10 @@ START_TEST(bad_requests_are_refused_by_name)
     BAD("stop[0]", (q.stop = &empty, q.n_stop = 1), PLIM_ERR_INVALID);
     BAD("stop[0]", (q.stop = &broken, q.n_stop = 1), PLIM_ERR_INVALID);
     BAD("stop", (q.stop = &broken, q.n_stop = 17), PLIM_ERR_INVALID);
+    BAD("bad_words[0]", (q.bad_words = &empty, q.n_bad_words = 1), PLIM_ERR_INVALID);
+    BAD("bad_words[0]", (q.bad_words = &broken, q.n_bad_words = 1), PLIM_ERR_INVALID);
+    BAD("bad_words", (q.bad_words = &broken, q.n_bad_words = 65), PLIM_ERR_INVALID);
+    BAD("bad_words", q.n_bad_words = 1, PLIM_ERR_INVALID);
     BAD("prompt", q.prompt = "two prompts", PLIM_ERR_INVALID);
     BAD("prompt", (q.tokens = NULL, q.n_tokens = 0), PLIM_ERR_INVALID);
     BAD("prompt", q.tokens = NULL, PLIM_ERR_INVALID);

@@ -268,6 +268,36 @@ START_TEST(banned_tokens_never_come)
 }
 END_TEST
 
+// The last token of a sequence comes only where the output does not end with the others.
+START_TEST(bad_sequences_are_not_completed)
+{
+    static const int32_t bad[] = {1, 7, 3, 4, 5, 8, 2, 6, 9};
+    static const struct {
+        int32_t output[3];
+        uint32_t n;
+        int32_t best;
+    } cases[] = {{{0}, 0, 8},       {{4}, 1, 8},       {{4, 5}, 2, 9}, {{1, 4, 5}, 3, 9},
+                 {{4, 5, 6}, 3, 8}, {{5, 4, 5}, 3, 9}, {{5, 4}, 2, 8}};
+    logits[7] = 40.0f; // never: its sequence is complete with it
+    logits[8] = 30.0f;
+    logits[9] = 20.0f;
+    params.temperature = 0.0f;
+    params.bad = bad;
+    params.n_bad = sizeof(bad) / sizeof(bad[0]);
+    ck_assert(!plm_sample_is_plain(&in) && !plm_sample_is_argmax(&in));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        in.output = cases[i].output;
+        in.n_output = cases[i].n;
+        ck_assert_int_eq(draw(), cases[i].best);
+    }
+    const int32_t six[] = {6};
+    in.output = six;
+    in.n_output = 1;
+    logits[8] = 0.0f;
+    ck_assert_int_ne(draw(), 9);
+}
+END_TEST
+
 START_TEST(logprobs_are_the_models_own)
 {
     const struct plm_sample_bias bias[] = {{3, 50.0f}};
@@ -402,6 +432,7 @@ int main(void)
     tcase_add_test(tc, bias_comes_before_temperature_and_filters);
     tcase_add_test(tc, penalties_follow_their_scopes);
     tcase_add_test(tc, banned_tokens_never_come);
+    tcase_add_test(tc, bad_sequences_are_not_completed);
     tcase_add_test(tc, logprobs_are_the_models_own);
     tcase_add_test(tc, bad_logits_are_told);
     tcase_add_test(tc, the_op_draws_the_same);

@@ -203,59 +203,87 @@ static bool read_tree(const struct plm_openai_parse_state *p, const char *name,
     return ok;
 }
 
-static bool add_stop(const struct plm_openai_parse_state *p, const char *text, size_t len)
+// A field that holds a text or some.
+struct texts {
+    const char *name;
+    size_t most;
+    plim_text *at; // [most]
+    size_t *n;
+    struct plm_out *bytes;
+};
+
+static bool add_text(const struct plm_openai_parse_state *p, const struct texts *t,
+                     struct json_object *item)
 {
-    plim_request_opts *o = &p->ret->opts;
-    if (len == 0 || o->n_stop == PLIM_STOP_MAX) {
-        plm_api_error_invalid(p->error, "stop",
-                              len == 0 ? "stop must not have an empty string"
-                                       : "stop has more than %d strings",
-                              PLIM_STOP_MAX);
+    const size_t len = (size_t)json_object_get_string_len(item);
+    if (len == 0 || *t->n == t->most) {
+        plm_api_error_invalid(p->error, t->name,
+                              len == 0 ? "%s must not have an empty string"
+                                       : "%s has more than %zu strings",
+                              t->name, t->most);
         return false;
     }
     // Pointers are set at the end: the buffer may still move.
-    p->ret->stop[o->n_stop++].len = len;
-    plm_out_bytes(&p->ret->stop_text, text, len);
+    t->at[(*t->n)++].len = len;
+    plm_out_bytes(t->bytes, json_object_get_string(item), len);
     return true;
 }
 
-static bool stop_from_tree(const struct plm_openai_parse_state *p, struct json_object *tree)
+static bool texts_from_tree(const struct plm_openai_parse_state *p, const struct texts *t,
+                            struct json_object *tree)
 {
     if (json_object_is_type(tree, json_type_string))
-        return add_stop(p, json_object_get_string(tree), (size_t)json_object_get_string_len(tree));
+        return add_text(p, t, tree);
     if (!json_object_is_type(tree, json_type_array)) {
-        plm_api_error_invalid(p->error, "stop", "stop must be a string or an array of strings");
+        plm_api_error_invalid(p->error, t->name, "%s must be a string or an array of strings",
+                              t->name);
         return false;
     }
     for (size_t i = 0; i < json_object_array_length(tree); i++) {
         struct json_object *item = json_object_array_get_idx(tree, i);
         if (!json_object_is_type(item, json_type_string)) {
             char param[32];
-            snprintf(param, sizeof(param), "stop[%zu]", i);
+            snprintf(param, sizeof(param), "%s[%zu]", t->name, i);
             plm_api_error_invalid(p->error, param, "%s must be a string", param);
             return false;
         }
-        if (!add_stop(p, json_object_get_string(item), (size_t)json_object_get_string_len(item)))
+        if (!add_text(p, t, item))
             return false;
+    }
+    return true;
+}
+
+static bool parse_texts(const struct plm_openai_parse_state *p, const struct texts *t)
+{
+    struct json_object *tree;
+    int64_t charged = 0;
+    if (!plm_openai_tree(p, t->name, &tree, &charged))
+        return false;
+    const bool ok = tree == NULL || texts_from_tree(p, t, tree);
+    if (tree != NULL)
+        plm_json_release(tree, p->rules->engine, charged);
+    if (ok && t->bytes->failed)
+        plm_api_error_host(p->error);
+    if (!ok || t->bytes->failed)
+        return false;
+    const char *at = t->bytes->data;
+    for (size_t i = 0; i < *t->n; i++) {
+        t->at[i].ptr = at;
+        at += t->at[i].len;
     }
     return true;
 }
 
 static bool parse_stop(const struct plm_openai_parse_state *p)
 {
-    if (!read_tree(p, "stop", stop_from_tree))
-        return false;
-    if (p->ret->stop_text.failed) {
-        plm_api_error_host(p->error);
-        return false;
-    }
-    const char *at = p->ret->stop_text.data;
-    for (size_t i = 0; i < p->ret->opts.n_stop; i++) {
-        p->ret->stop[i].ptr = at;
-        at += p->ret->stop[i].len;
-    }
-    p->ret->opts.stop = p->ret->stop;
-    return true;
+    struct plm_openai_request *ret = p->ret;
+    const struct texts stop = {"stop", PLIM_STOP_MAX, ret->stop, &ret->opts.n_stop,
+                               &ret->stop_text};
+    const struct texts bad = {"bad_words", PLIM_BAD_WORDS_MAX, ret->bad_words,
+                              &ret->opts.n_bad_words, &ret->bad_text};
+    ret->opts.stop = ret->stop;
+    ret->opts.bad_words = ret->bad_words;
+    return parse_texts(p, &stop) && parse_texts(p, &bad);
 }
 
 static bool stop_tokens_from_tree(const struct plm_openai_parse_state *p, struct json_object *tree)
@@ -472,6 +500,7 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
     ret->opts = *rules->defaults;
     plm_out_init(&ret->text, rules->engine);
     plm_out_init(&ret->stop_text, rules->engine);
+    plm_out_init(&ret->bad_text, rules->engine);
     ret->chat = chat;
     struct plm_openai_parse_state p = {doc, rules, ret, error};
     if (parse_all(&p)) {
@@ -488,7 +517,7 @@ bool plm_openai_parse(struct plm_openai_request *ret, const struct plm_json_doc 
 
 uint64_t plm_openai_charged(const struct plm_openai_request *request)
 {
-    return request->text.cap + request->stop_text.cap + request->charged;
+    return request->text.cap + request->stop_text.cap + request->bad_text.cap + request->charged;
 }
 
 void plm_openai_finish(struct plm_openai_request *request)
@@ -496,6 +525,7 @@ void plm_openai_finish(struct plm_openai_request *request)
     plim_engine *engine = request->text.engine;
     plm_out_finish(&request->text);
     plm_out_finish(&request->stop_text);
+    plm_out_finish(&request->bad_text);
     if (request->charged > 0)
         plim_engine_host_discharge(engine, (int64_t)request->charged);
     request->charged = 0;

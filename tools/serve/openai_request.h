@@ -41,6 +41,8 @@ struct plm_openai_request {
     struct plm_out text; // chat JSON, or the prompt
     struct plm_out stop_text;
     plim_text stop[PLIM_STOP_MAX];
+    struct plm_out bad_text;
+    plim_text bad_words[PLIM_BAD_WORDS_MAX];
     int32_t stop_tokens[PLIM_STOP_TOKENS_MAX];
     int32_t *tokens;
     size_t charged; // for tokens and bias
