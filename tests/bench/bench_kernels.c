@@ -10,6 +10,7 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/kernels.h"
 #include "backends/panel/pack.h"
+#include "core/kv/group.h"
 
 #define ROUNDS    7        // the best is printed: others on the machine only slow down
 #define ROUND_NS  10000000 // of each round at least
@@ -90,7 +91,7 @@ static void bench_attention(const struct plm_cpu_kernels *k, uint32_t heads, uin
                             void *scratch)
 {
     uint32_t blocks = (context + 15) / 16;
-    uint64_t block = (uint64_t)2 * kv_heads * 16 * dim * (type == PLM_TYPE_F16 ? 2 : 4);
+    uint64_t block = 2 * kv_heads * PLM_KV_HEAD_BYTES(type, dim);
     uint8_t *slab = get(block * blocks);
     uint64_t *table = get((uint64_t)blocks * 8);
     int32_t *pos = get((uint64_t)rows * 4), *seq = get((uint64_t)rows * 4);
@@ -116,8 +117,8 @@ static void bench_attention(const struct plm_cpu_kernels *k, uint32_t heads, uin
                                                 .scale = 0.125f};
     double s = measure(k->fn[PLM_OP_ATTENTION], &a, rows * kv_heads, scratch);
     double seen = (double)rows * (context - rows + 1 + context) / 2;
-    printf("attention %s %2u:%u x %3u context %5u rows %4u: %8.2f GB/s %8.1f GOP/s %10.1f us\n",
-           type == PLM_TYPE_F16 ? "f16" : "f32", heads, kv_heads, dim, context, rows,
+    printf("attention %-4s %2u:%u x %3u context %5u rows %4u: %8.2f GB/s %8.1f GOP/s %10.1f us\n",
+           plm_kv_type_name(type), heads, kv_heads, dim, context, rows,
            (double)(block * blocks) / s * 1e-9, 4.0 * seen * heads * dim / s * 1e-9, s * 1e6);
     fflush(stdout);
     free(slab);
@@ -190,11 +191,14 @@ int main(int argc, char **argv)
         bench_matmul(k, types[t].name, types[t].type, PLM_ACT_F32, 1536, 576, 8, scratch);
     }
     if (only[0] == 0 || strcmp(only, "attention") == 0) {
-        bench_attention(k, 9, 3, 64, 512, 1, PLM_TYPE_F16, scratch);
-        bench_attention(k, 9, 3, 64, 4096, 1, PLM_TYPE_F16, scratch);
-        bench_attention(k, 9, 3, 64, 512, 512, PLM_TYPE_F16, scratch);
-        bench_attention(k, 12, 2, 128, 512, 512, PLM_TYPE_F16, scratch);
-        bench_attention(k, 12, 2, 128, 2048, 1, PLM_TYPE_F16, scratch);
+        for (int i = 0; i < 2; i++) {
+            const enum plm_type type = i == 0 ? PLM_TYPE_F16 : PLM_TYPE_Q8_0;
+            bench_attention(k, 9, 3, 64, 512, 1, type, scratch);
+            bench_attention(k, 9, 3, 64, 4096, 1, type, scratch);
+            bench_attention(k, 9, 3, 64, 512, 512, type, scratch);
+            bench_attention(k, 12, 2, 128, 512, 512, type, scratch);
+            bench_attention(k, 12, 2, 128, 2048, 1, type, scratch);
+        }
         bench_attention(k, 9, 3, 64, 512, 512, PLM_TYPE_F32, scratch);
     }
     if (only[0] == 0 || strcmp(only, "rows") == 0) {
