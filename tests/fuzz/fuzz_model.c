@@ -53,11 +53,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     struct plm_gguf *gguf = NULL;
     struct plm_model *model = NULL;
     struct plm_error err = {0};
+    const struct plm_model_opts opts = {.kv_type = n % 2 ? PLM_TYPE_Q8_0 : PLM_TYPE_F16};
     if (plm_gguf_open_memory(host, bytes, n, true, &gguf, &err) == PLM_OK &&
-        plm_model_create(host, gguf, &(struct plm_model_opts){.kv_type = PLM_TYPE_F16}, &model,
-                         &err) == PLM_OK) {
+        plm_model_create(host, gguf, &opts, &model, &err) == PLM_OK) {
         must(plm_each_weight(model, within_tensor, NULL) == PLM_OK);
         must(model->layers[0].first_of_kind);
+        for (uint32_t g = 0; g < model->facts.n_groups; g++)
+            must(plm_kv_layer_bytes(&model->facts.groups[g]) % 64 == 0 ||
+                 opts.kv_type != PLM_TYPE_Q8_0);
         count_step(host, model, "cpu");
         count_step(host, model, "cuda");
     }
