@@ -67,17 +67,22 @@ static bool is_guard(const unsigned char *data, uint64_t bytes)
     return bytes == PLM_SIM_BYTES && data[0] != 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-static void remember_copy(struct plm_backend_device *dev, uint64_t dst, const void *src,
-                          uint64_t bytes)
+// What is written over.
+static void forget_copies(struct plm_backend_device *dev, uint64_t dst, uint64_t bytes)
 {
-    const bool is_small = bytes <= PLM_SIM_BYTES;
-    // The older ones that it overwrites are forgotten. It is the newest one even where it lies in
-    // the place of an older one: the ring drops by age.
     for (uint64_t i = 0; i < dev->n_notes && i < PLM_SIM_NOTES; i++) {
         struct plm_sim_note *old = &dev->notes[i];
         if (old->addr < dst + bytes && dst < old->addr + old->bytes)
             old->bytes = 0;
     }
+}
+
+static void remember_copy(struct plm_backend_device *dev, uint64_t dst, const void *src,
+                          uint64_t bytes)
+{
+    const bool is_small = bytes <= PLM_SIM_BYTES;
+    // It is the newest one even where it lies in the place of an older one: the ring drops by age.
+    forget_copies(dev, dst, bytes);
     if (!is_small && dev->script.poison == PLM_SIM_POISON_NONE)
         return; // nobody asks for it
     struct plm_sim_note *note = &dev->notes[dev->n_notes++ % PLM_SIM_NOTES];
@@ -143,6 +148,11 @@ int plm_sim_launch(struct plm_backend_device *dev, enum plm_op op, uint32_t unit
         return r;
     if (dev->script.poison != PLM_SIM_POISON_NONE)
         look_at(dev, op, args);
+    if (op == PLM_OP_MATMUL) {
+        // Logits may lie where inputs of a step with another layout lay.
+        const struct plm_matmul_args *a = args;
+        forget_copies(dev, a->dst, 4ull * a->rows * a->ld_dst);
+    }
     dev->open_dispatches++;
     dev->open_kernels = (dev->open_kernels ^ ((uint64_t)op + 1)) * DIGEST_PRIME;
     dev->open_slow |= is_slow(dev, op, args);
