@@ -218,6 +218,23 @@ void plm_admission_overdue(plim_engine *engine, const struct plim_request *reque
     fill_numbers(&result, &request->admit, err);
 }
 
+void plm_admission_outgrown(plim_engine *engine, const struct plim_request *request,
+                            uint32_t blocks, plim_error *err)
+{
+    const uint32_t there = plm_kv_pool_total(engine->core->pool);
+    const int64_t block = engine->admission.limits.block_bytes;
+    const struct plm_admit_result result = {.verdict = PLM_REFUSE_NEVER,
+                                            .term = PLM_ADMIT_KV,
+                                            .needed_bytes = blocks * block,
+                                            .limit_bytes = there * block};
+    pthread_mutex_lock(&engine->lock);
+    remember(engine, &result, PLIM_ERR_NOMEM_NEVER);
+    pthread_mutex_unlock(&engine->lock);
+    plm_error_set(err, PLIM_ERR_NOMEM_NEVER, NULL,
+                  "the KV cache is smaller than this request alone: %u blocks are left", there);
+    fill_numbers(&result, &request->admit, err);
+}
+
 void plm_admission_refused_step(plim_engine *engine, const struct plim_request *request,
                                 const struct plm_gate_result *gate, plim_error *err)
 {

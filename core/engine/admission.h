@@ -41,12 +41,14 @@ void plm_admission_unreserve(struct plim_engine *engine, const struct plm_admit_
 void plm_admission_leave_queue(struct plim_engine *engine, const struct plim_request *request);
 // Counts a refusal for host memory that was found before or after admission.
 void plm_admission_refused_host(struct plim_engine *engine, int status, const plim_error *err);
-// Refusals of requests that are in already, from the stepping thread: one that waited too long, and
-// one whose step the gate refuses.
+// Refusals of requests that are in already, from the stepping thread: one that waited too long, one
+// whose step the gate refuses, and one that needs so many blocks where the pool has fewer.
 void plm_admission_overdue(struct plim_engine *engine, const struct plim_request *request,
                            plim_error *err);
 void plm_admission_refused_step(struct plim_engine *engine, const struct plim_request *request,
                                 const struct plm_gate_result *gate, plim_error *err);
+void plm_admission_outgrown(struct plim_engine *engine, const struct plim_request *request,
+                            uint32_t blocks, plim_error *err);
 // Between steps: after a streak of refusals, reclaims what their term can use and asks for a fresh
 // reading of the device.
 void plm_admission_recheck(struct plim_engine *engine);

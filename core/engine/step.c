@@ -123,6 +123,16 @@ static void refuse_step(struct plim_engine *engine, const struct plm_gate_result
     plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NOW, &error);
 }
 
+// Its next token needs a block more than the pool has.
+static void end_stuck(struct plim_engine *engine, const struct plm_seq *seq)
+{
+    struct plim_request *request = ((const struct plm_choice *)seq)->request;
+    plim_error error;
+    plm_admission_outgrown(engine, request, (uint32_t)plm_kv_blocks(seq->n_tokens + UINT64_C(1)),
+                           &error);
+    plm_request_finish(engine, request, PLIM_FINISH_ERROR, PLIM_ERR_NOMEM_NEVER, &error);
+}
+
 // Forms a batch that the gate admits. rows 0: nothing to run.
 static void form(struct plim_engine *engine, struct plm_batch *batch)
 {
@@ -133,8 +143,7 @@ static void form(struct plim_engine *engine, struct plm_batch *batch)
         plm_sched_form(engine->sched, rows_max, &hook, batch);
         struct plm_seq *stuck = plm_sched_stuck(engine->sched);
         if (stuck != NULL) {
-            plm_request_fail(engine, ((struct plm_choice *)stuck)->request, PLIM_ERR_NOMEM_NEVER,
-                             "the KV cache is smaller than this request alone");
+            end_stuck(engine, stuck);
             continue;
         }
         if (batch->shape.rows == 0) {

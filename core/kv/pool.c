@@ -427,15 +427,35 @@ void plm_kv_pool_move(struct plm_kv_pool *pool, const struct plm_kv_move *moves,
         pool->hook.moved(pool->hook.ctx, moves, n);
 }
 
+// A pool may have one slab alone, without which nothing runs: it is asked for again so often.
+#define REPLACE_TRIES 3
+
+// Gives the last slab back and takes one of so many blocks in its place. Where the device refuses
+// that, a slab no larger than the one that it just got back is there again.
+static int replace_last(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_failed_bytes)
+{
+    const uint32_t before = pool->slabs[pool->n_slabs - 1].blocks;
+    slab_drop(pool);
+    const int r = slab_take(pool, blocks, ret_failed_bytes);
+    int again = r;
+    for (int i = 0; i < REPLACE_TRIES && again == PLM_ERR_OUT_OF_DEVICE; i++)
+        again = slab_take(pool, before < blocks ? before : blocks, NULL);
+    if (blocks > before)
+        return r;
+    if (again == PLM_OK && ret_failed_bytes != NULL)
+        *ret_failed_bytes = 0;
+    return again;
+}
+
 static int shrink(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_failed_bytes)
 {
     while (pool->total > blocks) {
         struct pool_slab *last = &pool->slabs[pool->n_slabs - 1];
         if (slab_in_use(last))
             return PLM_OK;
+        if (pool->total - last->blocks < blocks)
+            return replace_last(pool, blocks - (pool->total - last->blocks), ret_failed_bytes);
         slab_drop(pool);
-        if (pool->total < blocks)
-            return slab_take(pool, blocks - pool->total, ret_failed_bytes);
     }
     return PLM_OK;
 }
@@ -443,9 +463,13 @@ static int shrink(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_faile
 static int grow(struct plm_kv_pool *pool, uint32_t blocks, uint64_t *ret_failed_bytes)
 {
     bool short_one = false; // a short slab that is in use stays; only full ones come after it
-    if (pool->n_slabs > 0 && pool->slabs[pool->n_slabs - 1].blocks < pool->slab_blocks) {
-        if (!slab_in_use(&pool->slabs[pool->n_slabs - 1]))
-            slab_drop(pool);
+    if (pool->n_slabs > 0 && pool->slabs[pool->n_slabs - 1].blocks < pool->slab_blocks &&
+        !slab_in_use(&pool->slabs[pool->n_slabs - 1])) {
+        const uint32_t want = blocks - pool->total + pool->slabs[pool->n_slabs - 1].blocks;
+        const int r = replace_last(pool, want < pool->slab_blocks ? want : pool->slab_blocks,
+                                   ret_failed_bytes);
+        if (r != PLM_OK)
+            return r;
     }
     for (uint32_t i = 0; i < pool->n_slabs; i++)
         short_one = short_one || pool->slabs[i].blocks < pool->slab_blocks;

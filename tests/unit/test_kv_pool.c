@@ -204,6 +204,27 @@ START_TEST(a_short_slab_in_use_stays_alone)
 }
 END_TEST
 
+// The only slab is short and idle: a device that refuses a full one in its place leaves the pool as
+// it was; one that refuses a shorter one is asked again.
+START_TEST(a_slab_that_is_replaced_is_not_lost)
+{
+    uint64_t failed;
+    plm_kv_pool_format(pool, 16, 100);
+    ck_assert_int_eq(plm_kv_pool_resize(pool, 8, NULL), PLM_OK);
+    world.fail_nth = 1;
+    ck_assert_int_eq(plm_kv_pool_resize(pool, 40, &failed), PLM_ERR_OUT_OF_DEVICE);
+    ck_assert_uint_eq(failed, 16 * BLOCK);
+    ck_assert_uint_eq(stats().total, 8);
+    ck_assert_int_eq(plm_kv_pool_resize(pool, 40, NULL), PLM_OK);
+    ck_assert_uint_eq(stats().total, 40);
+    ck_assert_int_eq(plm_kv_pool_resize(pool, 16, NULL), PLM_OK);
+    world.fail_nth = 1;
+    ck_assert_int_eq(plm_kv_pool_resize(pool, 8, &failed), PLM_OK);
+    ck_assert_uint_eq(failed, 0);
+    ck_assert_uint_eq(stats().total, 8);
+}
+END_TEST
+
 static uint32_t last_evicted;
 static void on_evicted(void *ctx, uint32_t node)
 {
@@ -414,6 +435,7 @@ int main(void)
     tcase_add_test(tc, growing_stops_where_the_device_does);
     tcase_add_test(tc, lowest_slab_first_and_distinct_addresses);
     tcase_add_test(tc, a_short_slab_in_use_stays_alone);
+    tcase_add_test(tc, a_slab_that_is_replaced_is_not_lost);
     tcase_add_test(tc, cached_blocks_go_least_recent_first);
     tcase_add_test(tc, random_worlds_keep_the_sums);
     tcase_add_test(tc, evacuations_keep_contents_and_holders);
