@@ -96,7 +96,7 @@ PLM_FN void run(const plm_attention_args &a, plm_attn_shared<ELEM, D, NT, SLOTS>
         plm_attn_clear(shared, o);
 #pragma unroll 1
         for (int chunk = plm_attn_first_chunk(stream, begin);
-             chunk < begin + PLM_ATTN_SPLIT_CHUNKS && chunk * PLM_ATTN_PIECES < stream.end; chunk++)
+             chunk < begin + PLM_ATTN_SPLIT_CHUNKS && chunk * plm_attn_piece<ELEM, D>::pieces < stream.end; chunk++)
             plm_attn_chunk(shared, stream, o, chunk);
         merge(m, all, shared, o, split * PLM_ATTN_SPLIT_TOKENS);
     }
@@ -116,7 +116,7 @@ PLM_FN void run(const plm_attention_args &a, plm_attn_shared<ELEM, D, NT, SLOTS>
             for (int d = 0; d < D / 64; d++)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    const int dim = plm_attn_dim<D>(d, h);
+                    const int dim = plm_attn_dim<ELEM, D>(d, h);
                     if (dim < (int)a.head_dim)
                         dst[dim] = all[d][n][c + 2 * h] / sum;
                 }
@@ -138,3 +138,6 @@ ATTENTION(plm_attention_f16_256, 2, 2, 256, 2, 3)
 ATTENTION(plm_attention_f32_64, 3, 4, 64, 4, 4)
 ATTENTION(plm_attention_f32_128, 3, 4, 128, 2, 4)
 ATTENTION(plm_attention_f32_256, 2, 4, 256, 1, 2)
+ATTENTION(plm_attention_q8_0_64, 3, 1, 64, 3, 6)
+ATTENTION(plm_attention_q8_0_128, 3, 1, 128, 4, 4)
+ATTENTION(plm_attention_q8_0_256, 2, 1, 256, 2, 5)

@@ -22,7 +22,7 @@ PLM_FN void run(const plm_attention_split_args &a, plm_attn_shared<ELEM, D, NT, 
     const int begin = at / PLM_ATTN_CHUNK;
     plm_attn_stream stream = plm_attn_open(a, tile, shared, begin, begin + PLM_ATTN_SPLIT_CHUNKS);
     plm_attn_clear(shared, o);
-    for (int chunk = plm_attn_first_chunk(stream, begin); chunk * PLM_ATTN_PIECES < stream.end;
+    for (int chunk = plm_attn_first_chunk(stream, begin); chunk * plm_attn_piece<ELEM, D>::pieces < stream.end;
          chunk++)
         plm_attn_chunk(shared, stream, o, chunk);
 
@@ -37,16 +37,17 @@ PLM_FN void run(const plm_attention_split_args &a, plm_attn_shared<ELEM, D, NT, 
         for (int n = 0; n < NT; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int head = plm_attn_query(n, i % 2), dim = plm_attn_dim<D>(m, i / 2);
+                const int head = plm_attn_query(n, i % 2), dim = plm_attn_dim<ELEM, D>(m, i / 2);
                 if (head < tile.heads && dim < (int)a.head_dim)
                     record[(uint64_t)head * ld + 2 + dim] = plm_attn_output(o[m][n][i]);
             }
 }
 
+// Slots of up to 8 KiB of ring a warp.
 #define SPLIT(symbol, blocks, elem, d, nt)                                                         \
     PLM_KERNEL(symbol, PLM_ATTN_THREADS, blocks, plm_attention_split_args)                         \
     {                                                                                              \
-        typedef plm_attn_shared<elem, d, nt, 2048 / (elem * d)> block; /* 8 KiB of ring a warp */  \
+        typedef plm_attn_shared<elem, d, nt, 2048 / plm_attn_piece<elem, d>::words> block;         \
         PLM_SHARED(block, shared, 1);                                                              \
         run(a, shared[0]);                                                                         \
     }
@@ -57,8 +58,13 @@ SPLIT(plm_attention_split_f16_256, 4, 2, 256, 1)
 SPLIT(plm_attention_split_f32_64, 4, 4, 64, 1)
 SPLIT(plm_attention_split_f32_128, 4, 4, 128, 1)
 SPLIT(plm_attention_split_f32_256, 3, 4, 256, 1)
+SPLIT(plm_attention_split_q8_0_64, 4, 1, 64, 1)
+SPLIT(plm_attention_split_q8_0_128, 4, 1, 128, 1)
+SPLIT(plm_attention_split_q8_0_256, 4, 1, 256, 1)
 // Groups of more than 8 heads. With 256 dimensions they take several tiles of 8.
 SPLIT(plm_attention_split_f16_64_wide, 4, 2, 64, 2)
 SPLIT(plm_attention_split_f16_128_wide, 4, 2, 128, 2)
 SPLIT(plm_attention_split_f32_64_wide, 4, 4, 64, 2)
 SPLIT(plm_attention_split_f32_128_wide, 3, 4, 128, 2)
+SPLIT(plm_attention_split_q8_0_64_wide, 4, 1, 64, 2)
+SPLIT(plm_attention_split_q8_0_128_wide, 4, 1, 128, 2)

@@ -22,12 +22,14 @@ PLM_KERNEL(plm_rope_kv, WARPS *PLM_WARP, 4, plm_rope_kv_args)
     const float *v = (const float *)a.v + begin, *angles = (const float *)a.table + (uint64_t)r * a.dims;
     const plm_head_norm norm = plm_head_norm_of(a.norms, is_k);
     const float factor = norm.weight != nullptr ? plm_head_factor(x, a.head_dim, norm.eps) : 1.0f;
-    uint64_t layer = 0;
-    uint32_t t = 0;
+    plm_kv_row to[2] = {}; // of k and v
     if (is_k) {
-        layer = ((const uint64_t *)a.slots)[r] + a.layer_offset;
-        t = (uint32_t)((const int32_t *)a.pos)[r] % PLM_KV_BLOCK_TOKENS;
+        const uint64_t layer = ((const uint64_t *)a.slots)[r] + a.layer_offset;
+        const uint32_t t = (uint32_t)((const int32_t *)a.pos)[r] % PLM_KV_BLOCK_TOKENS;
+        for (int j = 0; j < 2; j++)
+            to[j] = plm_kv_row_of(layer, j != 0, h, t, a.kv_heads, a.head_dim, a.kv_type);
     }
+    const bool codes = a.kv_type == PLM_TYPE_Q8_0;
     for (uint32_t p = threadIdx.x % PLM_WARP; p < pairs; p += PLM_WARP) {
         const plm_pair at = plm_rope_pair(p, a.dims, a.mode);
         const bool two = at.hi < a.head_dim;
@@ -41,10 +43,17 @@ PLM_KERNEL(plm_rope_kv, WARPS *PLM_WARP, 4, plm_rope_kv_args)
         for (uint32_t c = 0; c < (two ? 2u : 1u); c++) {
             const uint32_t d = c == 0 ? at.lo : at.hi;
             x[d] = y[c];
-            if (is_k) {
-                plm_kv_store(layer, plm_kv_k(h, d, t, a.head_dim), a.kv_type, y[c]);
-                plm_kv_store(layer, plm_kv_v(h, d, t, a.kv_heads, a.head_dim), a.kv_type, v[d]);
+            if (is_k && !codes) {
+                plm_kv_store(to[0], d, y[c]);
+                plm_kv_store(to[1], d, v[d]);
             }
         }
+    }
+    if (!is_k || !codes)
+        return;
+    plm_warp_sync(); // x has what other lanes stored
+    for (uint32_t d = 0; d < a.head_dim; d += PLM_KV_Q8_BLOCK) {
+        plm_kv_store_group(to[0], d, x[d + threadIdx.x % PLM_WARP]);
+        plm_kv_store_group(to[1], d, v[d + threadIdx.x % PLM_WARP]);
     }
 }

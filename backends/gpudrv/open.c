@@ -34,7 +34,7 @@ static void fill_caps(struct plm_backend_device *dev)
     caps->align_bytes = ALIGN;
     caps->prefers = plm_gpu_kernels_ops() & PLM_CUDA_PREFERS;
     caps->few_rows = PLM_CUDA_FEW_ROWS;
-    caps->kv_types = PLM_KV_TYPES_FLOAT;
+    caps->kv_types = PLM_KV_TYPES_ALL;
 }
 
 // ---- open and close ----

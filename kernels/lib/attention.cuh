@@ -6,31 +6,32 @@
 // from scratch, with an online softmax. Both products have the cache on their first side and the
 // queries on their second: scores^T[token][query] = K^T q^T, out^T[dim][query] += V^T p^T, in steps
 // of 16. With halves in the cache that is plm_mma_f16, q and p being the sum of two halves each
-// (plm_attn_put); with floats plm_mma_tf32, all four in two parts. In a chunk a warp has the scores
-// of a block of 16 tokens, and then a quarter of the dimensions of all 64 tokens. So a query has
-// columns of its own: its result depends on no other, and on no place in the tile. What it does not
-// see is added as exact zeros, and chunks that no query of a tile sees are passed over.
+// (plm_attn_put); with floats plm_mma_tf32, all four in two parts; codes of one byte become halves
+// (attention_q8.cuh). In a chunk a warp has the scores of a block of 16 tokens, and then a quarter
+// of the dimensions of all 64 tokens. So a query has columns of its own: its result depends on no
+// other, and on no place in the tile. What it does not see is added as exact zeros, and chunks that
+// no query of a tile sees are passed over.
 //
-// Each warp streams what it alone needs through a ring of its own: *pieces* of 16 tokens by a
-// quarter of the dimensions, eight a chunk: its block of K in four quarters, then its quarter of V
-// in four blocks. The block meets twice a chunk, for the largest scores and for the weights.
+// Each warp streams what it alone needs through a ring of its own (attention_stream.cuh). The block
+// meets twice a chunk, for the largest scores and for the weights.
 //
-// ELEM: bytes of a cached element (2: binary16, 4: float). D: 64, 128 or 256, at least head_dim.
+// ELEM: bytes of a cached element (1: codes of PLM_TYPE_Q8_0, 2: binary16, 4: float). D: 64, 128 or
+// 256, at least head_dim.
 #ifndef PLM_KERNELS_ATTENTION_CUH
 #define PLM_KERNELS_ATTENTION_CUH
 
+#include "kernels/lib/attention_q8.cuh"
 #include "kernels/lib/splits.cuh"
 
-#define PLM_ATTN_WARPS        4
-#define PLM_ATTN_THREADS      (PLM_ATTN_WARPS * PLM_WARP)
-#define PLM_ATTN_CHUNK        (PLM_ATTN_WARPS * PLM_KV_BLOCK_TOKENS)
 #define PLM_ATTN_SPLIT_CHUNKS (PLM_ATTN_SPLIT_TOKENS / PLM_ATTN_CHUNK)
-#define PLM_ATTN_PIECES       8  // of a chunk
-#define PLM_ATTN_P_STRIDE     68 // tokens and 4 more: eight queries by four tokens in 32 banks
-
-#define PLM_ATTN_COPIES (D * ELEM / 128) // of 16 bytes, per lane, that a piece takes
 
 #define PLM_ATTN_TEMPLATE template <int ELEM, int D, int NT, int SLOTS>
+
+// The type of a cache whose elements have ELEM bytes.
+template <int ELEM>
+constexpr uint32_t plm_attn_type = ELEM == 1   ? PLM_TYPE_Q8_0
+                                   : ELEM == 2 ? PLM_TYPE_F16
+                                               : PLM_TYPE_F32;
 
 // The tokens that a query sees; end 0: there is no such query.
 struct alignas(8) plm_attn_view {
@@ -49,131 +50,8 @@ PLM_ATTN_TEMPLATE struct plm_attn_shared {
     float scale[NT * 8];                                              // of the scores
     float top[NT * 8], sum[NT * 8];                                   // of the split so far
     float tops[PLM_ATTN_WARPS][NT * 8], sums[PLM_ATTN_WARPS][NT * 8]; // of the chunk
-    uint32_t ring[PLM_ATTN_WARPS][SLOTS][D * ELEM];
+    uint32_t ring[PLM_ATTN_WARPS][SLOTS][plm_attn_piece<ELEM, D>::words];
 };
-
-// ---- a warp's stream of pieces ----
-
-struct plm_attn_stream {
-    const uint64_t *table; // of the sequence
-    uint64_t k, v;         // bytes from a block's start to the K and V of the KV head
-    int head_dim;
-    int first, tokens;  // what the queries of the tile see together: [first, tokens)
-    uint32_t low, high; // address of block 32 * held + lane
-    int held;           // -1: none yet
-    int next, end;      // the next piece to begin, counted from position 0
-    int out;            // slot of the next piece to use; one begins in the slot before it
-};
-
-PLM_FN int plm_attn_warp()
-{
-    return (int)threadIdx.x / PLM_WARP;
-}
-PLM_FN int plm_attn_lane()
-{
-    return (int)threadIdx.x % PLM_WARP;
-}
-
-// Dimensions that quarter i has.
-template <int D> PLM_FN int plm_attn_dims(int head_dim, int i)
-{
-    const int left = head_dim - i * (D / 4);
-    return left < D / 4 ? left : D / 4;
-}
-
-// Word of a piece where 16 bytes `unit` of a row begin, UNITS of them a row. What a warp loads at
-// once lies in different banks: of halves 16 bytes each of rows 0, 8, 1, 9, 2, 10, 3, 11 or those
-// plus 4, of floats 8 words each of rows r to r + 3.
-template <int ELEM, int UNITS> PLM_FN int plm_attn_word(int row, int unit)
-{
-    const int turn = ELEM == 2    ? ((row & 3) + (row & 8) / 2) * UNITS / 8
-                     : UNITS == 4 ? row & 2
-                                  : (row & 3) * 2;
-    return (row * UNITS + (unit ^ turn)) * 4;
-}
-
-// Dimensions that a head lacks become zeros: a step may reach beyond them.
-template <int ELEM, int D>
-PLM_FN void plm_attn_copy_k(const plm_attn_stream &s, uint32_t *slot, uint64_t k, int quarter)
-{
-    const int units = plm_attn_dims<D>(s.head_dim, quarter) * ELEM;
-    k += (uint64_t)quarter * (D / 4 * ELEM * 16);
-#pragma unroll
-    for (int i = 0; i < PLM_ATTN_COPIES; i++) {
-        const int u = i * PLM_WARP + plm_attn_lane();
-        uint32_t *to = slot + plm_attn_word<ELEM, ELEM>(u / ELEM, u % ELEM);
-        if (u < units)
-            plm_copy16(to, (const void *)(k + u * 16));
-        else
-            *(uint4 *)to = make_uint4(0, 0, 0, 0);
-    }
-}
-
-// Tokens that nobody sees become zeros: their bytes may be anything.
-template <int ELEM, int D>
-PLM_FN void plm_attn_copy_v(const plm_attn_stream &s, uint32_t *slot, uint64_t v, int first,
-                            int tokens)
-{
-    const int units = D / 4 * ELEM / 16; // of a row
-    const int bytes = plm_attn_dims<D>(s.head_dim, plm_attn_warp()) * ELEM;
-    v += (uint64_t)plm_attn_warp() * (D / 4 * ELEM);
-#pragma unroll
-    for (int i = 0; i < PLM_ATTN_COPIES; i++) {
-        const int u = i * PLM_WARP + plm_attn_lane();
-        const int row = u / units, unit = u % units;
-        uint32_t *to = slot + plm_attn_word<ELEM, units>(row, unit);
-        if (row < first || row >= tokens)
-            *(uint4 *)to = make_uint4(0, 0, 0, 0);
-        else if (unit * 16 < bytes)
-            plm_copy16(to, (const void *)(v + (uint64_t)row * (s.head_dim * ELEM) + unit * 16));
-    }
-}
-
-// The address of a block that some query sees part of.
-PLM_FN uint64_t plm_attn_block(plm_attn_stream &s, int block)
-{
-    if (block / PLM_WARP != s.held) {
-        s.held = block / PLM_WARP;
-        const int mine = s.held * PLM_WARP + plm_attn_lane();
-        const bool seen =
-            mine >= s.first / PLM_KV_BLOCK_TOKENS && mine * PLM_KV_BLOCK_TOKENS < s.tokens;
-        const uint64_t at = seen ? s.table[mine] : 0;
-        s.low = (uint32_t)at;
-        s.high = (uint32_t)(at >> 32);
-    }
-    return (uint64_t)plm_shuffle(s.high, block % PLM_WARP) << 32 |
-           plm_shuffle(s.low, block % PLM_WARP);
-}
-
-// Begins the copy of the next piece into a slot; a group of copies even where there is none.
-template <int ELEM, int D> PLM_FN void plm_attn_begin(plm_attn_stream &s, uint32_t *slot)
-{
-    const int part = s.next % PLM_ATTN_PIECES, chunk = s.next / PLM_ATTN_PIECES;
-    const int block = chunk * PLM_ATTN_WARPS + (part < 4 ? plm_attn_warp() : part - 4);
-    const int first = s.first - block * PLM_KV_BLOCK_TOKENS;
-    const int tokens = s.tokens - block * PLM_KV_BLOCK_TOKENS;
-    if (s.next < s.end && first < PLM_KV_BLOCK_TOKENS && tokens > 0) {
-        const uint64_t at = plm_attn_block(s, block);
-        if (part < 4)
-            plm_attn_copy_k<ELEM, D>(s, slot, at + s.k, part);
-        else
-            plm_attn_copy_v<ELEM, D>(s, slot, at + s.v, first, tokens);
-    }
-    plm_copy_commit();
-    s.next++;
-}
-
-// Waits for the next piece, and begins one in the slot that was used before it.
-template <int ELEM, int D, int SLOTS>
-PLM_FN const uint32_t *plm_attn_next(plm_attn_stream &s, uint32_t (*ring)[D * ELEM])
-{
-    const uint32_t *piece = ring[s.out];
-    plm_copy_wait<SLOTS - 2>();
-    plm_warp_sync();
-    plm_attn_begin<ELEM, D>(s, ring[s.out > 0 ? s.out - 1 : SLOTS - 1]);
-    s.out = s.out + 1 < SLOTS ? s.out + 1 : 0;
-    return piece;
-}
 
 // ---- products ----
 
@@ -186,7 +64,8 @@ PLM_FN void plm_attn_tf32(uint32_t &hi, uint32_t &lo, float x)
 
 // Elements of a step of 16 on the second side, in 16 bytes a lane: lane 4 * (query % 8) + e % 4 has
 // elements e, e + 4, e + 8 and e + 12 of its query. Pairs e, e + 8 are neighbours, pair e / 4 % 2
-// of the lane. Of halves its words are the upper parts of pairs 0 and 1 and their lower parts.
+// of the lane. Of halves its words are the upper parts of pairs 0 and 1 and their lower parts. Which
+// dimensions or tokens a pair is: plm_attn_nth.
 PLM_FN int plm_attn_place(int step, int nt, int query, int e)
 {
     return (step * nt + query / 8) * PLM_WARP + query % 8 * 4 + e % 4;
@@ -204,7 +83,7 @@ PLM_FN void plm_attn_halves(uint32_t &hi, uint32_t &lo, float x, float y)
 template <int ELEM> PLM_FN void plm_attn_put(uint4 &place, int e, float x, float y)
 {
     uint32_t *words = (uint32_t *)&place;
-    if (ELEM == 2)
+    if (ELEM != 4)
         plm_attn_halves(words[e / 4], words[2 + e / 4], x, y);
     else
         *(float2 *)(words + e / 4 * 2) = {x, y};
@@ -253,10 +132,6 @@ PLM_FN void plm_attn_mma(float (&d)[NT][4], const uint32_t *piece, int row, int 
 
 // ---- softmax ----
 
-// Outputs of a warp's quarter of the dimensions, per lane: o[m][n][c] and o[m][n][c + 2] are
-// dimensions 16m + g and 16m + g + 8 of query 8n + 2t + c, times PLM_ATTN_UNIT.
-#define PLM_ATTN_OUTPUTS float(&o)[D / 64][NT][4]
-
 // What a weight of 1 is in the product with V: halves then keep 22 bits of weights from 2^-17 on.
 #define PLM_ATTN_UNIT 16384.0f
 
@@ -266,10 +141,10 @@ PLM_FN int plm_attn_query(int n, int c)
     return n * 8 + plm_attn_lane() % 4 * 2 + c;
 }
 
-// The dimension of an output of the lane: of the sixteen m, g or g + 8.
-template <int D> PLM_FN int plm_attn_dim(int m, int half)
+// The dimension of an output of the lane: of pair g of the sixteen m the first or the second.
+template <int ELEM, int D> PLM_FN int plm_attn_dim(int m, int half)
 {
-    return plm_attn_warp() * (D / 4) + m * 16 + half * 8 + plm_attn_lane() / 4;
+    return plm_attn_warp() * (D / 4) + m * 16 + plm_attn_nth<ELEM>(plm_attn_lane() / 4, half);
 }
 
 // Begins a split.
@@ -289,8 +164,8 @@ PLM_FN void plm_attn_clear(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, PLM_ATTN
                 o[m][n][i] = 0.0f;
 }
 
-// Largest visible scores of the warp's block, to the other warps. The lane has the tokens `token`
-// and token + 8.
+// Largest visible scores of the warp's block, to the other warps. The lane has `token` and the
+// other one of its pair.
 PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_tops(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const float (&score)[NT][4],
                           int token)
@@ -304,7 +179,7 @@ PLM_FN void plm_attn_tops(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const flo
             float top = plm_float(0xff800000u);
             if (plm_attn_sees(view, token))
                 top = fmaxf(top, score[n][c]);
-            if (plm_attn_sees(view, token + 8))
+            if (plm_attn_sees(view, token + plm_attn_nth<ELEM>(0, 1)))
                 top = fmaxf(top, score[n][c + 2]);
 #pragma unroll
             for (int mask = 4; mask < PLM_WARP; mask *= 2)
@@ -342,7 +217,9 @@ PLM_FN void plm_attn_weigh(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const fl
             const plm_attn_view view = shared.view[query];
             const float top = plm_shuffle(tops, query);
             const float x = plm_attn_sees(view, token) ? plm_exp(score[n][c] - top) : 0.0f;
-            const float y = plm_attn_sees(view, token + 8) ? plm_exp(score[n][c + 2] - top) : 0.0f;
+            const float y = plm_attn_sees(view, token + plm_attn_nth<ELEM>(0, 1))
+                                ? plm_exp(score[n][c + 2] - top)
+                                : 0.0f;
             float sum = x + y;
             factor[n][c] = plm_shuffle(factors, query);
             plm_attn_put<ELEM>(shared.p[plm_attn_place(plm_attn_warp(), NT, query, g)], g,
@@ -369,6 +246,7 @@ PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_score(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
                            float (&score)[NT][4])
 {
+    typedef plm_attn_piece<ELEM, D> shape;
     const int lane = plm_attn_lane();
 #pragma unroll
     for (int n = 0; n < NT; n++)
@@ -376,19 +254,23 @@ PLM_FN void plm_attn_score(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn
         for (int i = 0; i < 4; i++)
             score[n][i] = 0.0f;
 #pragma unroll 1
-    for (int quarter = 0; quarter < 4; quarter++) {
+    for (int part = 0; part < shape::parts; part++) {
         const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
-        const int steps = (plm_attn_dims<D>(stream.head_dim, quarter) + 15) / 16;
-        const uint4 *q = shared.q + quarter * (D / 64 * NT * PLM_WARP) + lane;
+        const int dims = plm_attn_dims<shape::dims>(stream.head_dim, part);
+        const uint4 *q = shared.q + part * (shape::dims / 16 * NT * PLM_WARP) + lane;
+        if constexpr (ELEM == 1) {
+            plm_attn_score_codes<D, NT>(score, piece, q, dims);
+        } else {
 #pragma unroll
-        for (int step = 0; step < D / 64; step++)
-            if (step < steps) {
-                uint4 b[NT];
+            for (int step = 0; step < shape::dims / 16; step++)
+                if (step * 16 < dims) {
+                    uint4 b[NT];
 #pragma unroll
-                for (int n = 0; n < NT; n++)
-                    b[n] = q[(step * NT + n) * PLM_WARP];
-                plm_attn_mma<ELEM, ELEM, NT>(score, piece, step * 16, 0, b);
-            }
+                    for (int n = 0; n < NT; n++)
+                        b[n] = q[(step * NT + n) * PLM_WARP];
+                    plm_attn_mma<ELEM, ELEM, NT>(score, piece, step * 16, 0, b);
+                }
+        }
     }
 }
 
@@ -397,21 +279,29 @@ PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_gather(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn_stream &stream,
                             PLM_ATTN_OUTPUTS, int chunk)
 {
-    const int dims = plm_attn_dims<D>(stream.head_dim, plm_attn_warp());
+    constexpr int blocks = plm_attn_piece<ELEM, D>::blocks;
+    const int dims = plm_attn_dims<D / 4>(stream.head_dim, plm_attn_warp());
+    const uint32_t *piece = nullptr;
 #pragma unroll 1
     for (int block = 0; block < 4; block++) {
-        const uint32_t *piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
+        if (block % blocks == 0)
+            piece = plm_attn_next<ELEM, D, SLOTS>(stream, shared.ring[plm_attn_warp()]);
         const int at = chunk * PLM_ATTN_CHUNK + block * PLM_KV_BLOCK_TOKENS;
         if (at + PLM_KV_BLOCK_TOKENS <= stream.first || at >= stream.tokens)
             continue;
-        uint4 b[NT];
+        const uint4 *p = shared.p + block * (NT * PLM_WARP) + plm_attn_lane();
+        if constexpr (ELEM == 1) {
+            plm_attn_gather_codes<D, NT>(o, piece, block % blocks, stream.head_dim, dims, p);
+        } else {
+            uint4 b[NT];
 #pragma unroll
-        for (int n = 0; n < NT; n++)
-            b[n] = shared.p[(block * NT + n) * PLM_WARP + plm_attn_lane()];
+            for (int n = 0; n < NT; n++)
+                b[n] = p[n * PLM_WARP];
 #pragma unroll
-        for (int m = 0; m < D / 64; m++)
-            if (m * 16 < dims)
-                plm_attn_mma<ELEM, D / 4 * ELEM / 16, NT>(o[m], piece, 0, m * 16, b);
+            for (int m = 0; m < D / 64; m++)
+                if (m * 16 < dims)
+                    plm_attn_mma<ELEM, D / 4 * ELEM / 16, NT>(o[m], piece, 0, m * 16, b);
+        }
     }
 }
 
@@ -420,8 +310,8 @@ PLM_FN void plm_attn_chunk(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, plm_attn
                            PLM_ATTN_OUTPUTS, int chunk)
 {
     float score[NT][4], factor[NT][2], before;
-    const int token =
-        chunk * PLM_ATTN_CHUNK + plm_attn_warp() * PLM_KV_BLOCK_TOKENS + plm_attn_lane() / 4;
+    const int token = chunk * PLM_ATTN_CHUNK + plm_attn_warp() * PLM_KV_BLOCK_TOKENS +
+                      plm_attn_nth<ELEM>(plm_attn_lane() / 4, 0);
     const int mine = plm_attn_lane() % (NT * 8);
     plm_attn_score(shared, stream, score);
 #pragma unroll
@@ -483,7 +373,7 @@ PLM_ATTN_TEMPLATE
 PLM_FN void plm_attn_load_q(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const plm_attn_tile &tile,
                             const float *q, uint32_t ld_q, int head_dim, float scale)
 {
-    // Lanes have element lane % 8 and 8 + lane % 8 of step i * 4 + lane / 8.
+    // Lanes have pair lane % 8 of step i * 4 + lane / 8.
     const int lane = plm_attn_lane(), e = lane % 8;
     for (int query = plm_attn_warp(); query < NT * 8; query += PLM_ATTN_WARPS) {
         const int row = query / tile.heads;
@@ -495,12 +385,12 @@ PLM_FN void plm_attn_load_q(plm_attn_shared<ELEM, D, NT, SLOTS> &shared, const p
         for (int i = 0; i < D / 64; i++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const int dim = (i * 4 + lane / 8) * 16 + e + 8 * h;
+                const int dim = (i * 4 + lane / 8) * 16 + plm_attn_nth<ELEM>(e, h);
                 x[i][h] = row < tile.rows && dim < head_dim ? from[dim] : 0.0f;
                 const uint32_t magnitude = plm_bits(x[i][h]) & 0x7fffffffu;
                 top = magnitude > top ? magnitude : top;
             }
-        if (ELEM == 2) {
+        if (ELEM != 4) {
 #pragma unroll
             for (int mask = 1; mask < PLM_WARP; mask *= 2) {
                 const uint32_t other = plm_shuffle_xor(top, mask);
@@ -549,15 +439,15 @@ PLM_FN plm_attn_stream plm_attn_open(const Args &a, const plm_attn_tile &tile,
         s.tokens = pos[r] + 1 > s.tokens ? pos[r] + 1 : s.tokens;
     }
     const int chunks = (s.tokens + PLM_ATTN_CHUNK - 1) / PLM_ATTN_CHUNK;
-    const uint64_t head_bytes = (uint64_t)a.head_dim * (PLM_KV_BLOCK_TOKENS * ELEM);
+    const uint64_t head_bytes = PLM_KV_HEAD_BYTES(plm_attn_type<ELEM>, a.head_dim);
     s.table = (const uint64_t *)a.tables +
               (uint64_t)(uint32_t)((const int32_t *)a.seq)[tile.row] * a.table_stride;
     s.k = a.layer_offset + tile.kv_head * head_bytes;
-    s.v = s.k + a.kv_heads * head_bytes;
+    s.v = (uint32_t)(a.kv_heads * head_bytes);
     s.head_dim = (int)a.head_dim;
     s.held = -1;
-    s.next = plm_attn_first_chunk(s, begin) * PLM_ATTN_PIECES;
-    s.end = (end < chunks ? end : chunks) * PLM_ATTN_PIECES;
+    s.next = plm_attn_first_chunk(s, begin) * plm_attn_piece<ELEM, D>::pieces;
+    s.end = (end < chunks ? end : chunks) * plm_attn_piece<ELEM, D>::pieces;
     for (int i = 0; i < SLOTS - 1; i++)
         plm_attn_begin<ELEM, D>(s, shared.ring[plm_attn_warp()][i]);
     plm_attn_load_q(shared, tile, (const float *)a.q, a.ld_q, s.head_dim, a.scale);

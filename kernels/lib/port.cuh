@@ -76,6 +76,7 @@
 // plm_half(bits), plm_half_bits(x)           float of binary16, and back, to nearest even
 // plm_bf16(bits), plm_bf16_bits(x)           the same for bfloat16
 // plm_bf16x2(low, high)                      the bits of two, high in the upper half
+// plm_fma_halves(a, b, c)                    a * b + c of both halves of a word, each rounded once
 // plm_keep(v)                                v, a uint32_t that compilers hold in a register where they
 //     would rather compute it again at each use
 // plm_bits(x), plm_float(bits)               float as bits and back

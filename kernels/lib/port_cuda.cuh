@@ -212,6 +212,13 @@ PLM_FN uint16_t plm_half_bits(float x)
     return bits;
 }
 
+PLM_FN uint32_t plm_fma_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
 PLM_FN float plm_bf16(uint16_t bits) { return __uint_as_float((uint32_t)bits << 16); }
 
 PLM_FN uint16_t plm_bf16_bits(float x)

@@ -80,6 +80,17 @@ PLM_FN uint16_t plm_half_bits(float x)
     __builtin_memcpy(&bits, &h, 2);
     return bits;
 }
+PLM_FN uint32_t plm_fma_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    _Float16 x[2], y[2], z[2];
+    __builtin_memcpy(x, &a, 4);
+    __builtin_memcpy(y, &b, 4);
+    __builtin_memcpy(z, &c, 4);
+    for (int i = 0; i < 2; i++)
+        z[i] = __builtin_fmaf16(x[i], y[i], z[i]);
+    __builtin_memcpy(&c, z, 4);
+    return c;
+}
 PLM_FN float plm_bf16(uint16_t bits) { return plm_float((uint32_t)bits << 16); }
 PLM_FN uint16_t plm_bf16_bits(float x)
 {

@@ -48,20 +48,29 @@ PLM_FN float plm_qkv_result(const struct plm_qkv_args &a, const plm_qkv_head &h,
     return sum + ((const float *)h.bias)[h.head * PLM_LOW(a.head_dim) + d];
 }
 
+// Whether the head is stored by groups of elements that share a scale.
+PLM_FN bool plm_qkv_groups(const struct plm_qkv_args &a, const plm_qkv_head &h)
+{
+    return !h.q && PLM_KIND(a.kinds, 3) == PLM_TYPE_Q8_0;
+}
+
+// Where a row of a head of k or v goes.
+PLM_FN plm_kv_row plm_qkv_row(const struct plm_qkv_args &a, const plm_qkv_head &h, uint32_t row)
+{
+    const uint64_t layer = ((const uint64_t *)a.slots)[row] + a.layer_offset;
+    const uint32_t t = (uint32_t)((const int32_t *)a.pos)[row] % PLM_KV_BLOCK_TOKENS;
+    return plm_kv_row_of(layer, h.v, h.head, t, PLM_HIGH(a.heads), PLM_LOW(a.head_dim),
+                         PLM_KIND(a.kinds, 3));
+}
+
 // Stores element d of a head, which is rotated if it is to be.
 PLM_FN void plm_qkv_store(const struct plm_qkv_args &a, const plm_qkv_head &h, uint32_t row,
                           uint32_t d, float x)
 {
-    const uint32_t head_dim = PLM_LOW(a.head_dim);
-    if (h.q) {
-        ((float *)a.q)[(uint64_t)row * a.ld_q + h.head * head_dim + d] = x;
-        return;
-    }
-    const uint64_t layer = ((const uint64_t *)a.slots)[row] + a.layer_offset;
-    const uint32_t t = (uint32_t)((const int32_t *)a.pos)[row] % PLM_KV_BLOCK_TOKENS;
-    const uint64_t at = h.v ? plm_kv_v(h.head, d, t, PLM_HIGH(a.heads), head_dim)
-                            : plm_kv_k(h.head, d, t, head_dim);
-    plm_kv_store(layer, at, PLM_KIND(a.kinds, 3), x);
+    if (h.q)
+        ((float *)a.q)[(uint64_t)row * a.ld_q + h.head * PLM_LOW(a.head_dim) + d] = x;
+    else
+        plm_kv_store(plm_qkv_row(a, h, row), d, x);
 }
 
 PLM_FN const float *plm_qkv_angles(const struct plm_qkv_args &a, uint32_t row)
@@ -70,7 +79,7 @@ PLM_FN const float *plm_qkv_angles(const struct plm_qkv_args &a, uint32_t row)
 }
 
 // Block x has unit x % units of a head, block y rows S::rows * y ... head_dim is a multiple of 32
-// and, where pairs lie half the rotated elements apart, so are those.
+// and, where pairs lie half the rotated elements apart, so are those; then no groups of k are stored.
 template <class S> PLM_FN void plm_qkv(const struct plm_qkv_args &a, uint8_t *shared)
 {
     static_assert(S::panels == 2, "a pair of panels");
@@ -79,7 +88,7 @@ template <class S> PLM_FN void plm_qkv(const struct plm_qkv_args &a, uint8_t *sh
     const uint32_t units = head_dim / 32, unit = blockIdx.x % units;
     const plm_qkv_head h = plm_qkv_locate(a, blockIdx.x / units);
     // Panels of the head: unit and its partners, or two neighbours.
-    const bool apart = PLM_KIND(a.kinds, 2) == PLM_ROPE_NEOX && unit < dims / 32;
+    const bool apart = !h.v && PLM_KIND(a.kinds, 2) == PLM_ROPE_NEOX && unit < dims / 32;
     const uint32_t panel[2] = {apart ? unit : 2 * unit, apart ? unit + dims / 32 : 2 * unit + 1};
     plm_operands<2> in;
 #pragma unroll
@@ -117,7 +126,67 @@ template <class S> PLM_FN void plm_qkv(const struct plm_qkv_args &a, uint8_t *sh
             plm_rope_rotate(lo, hi, plm_qkv_angles(a, row), pair);
             x = high ? hi : lo;
         }
-        plm_qkv_store(a, h, row, d, x);
+        if (plm_qkv_groups(a, h))
+            plm_kv_store_group(plm_qkv_row(a, h, row), unit * PLM_KV_Q8_BLOCK, x);
+        else
+            plm_qkv_store(a, h, row, d, x);
+    }
+}
+
+// Norms, rotates and stores ROWS rows of a head from `first` on. staged: [ROWS][PLM_HEAD_MAX], the
+// results of its products, which all threads have written; factors: [ROWS].
+template <uint32_t ROWS>
+PLM_FN void plm_qkv_finish(const struct plm_qkv_args &a, const plm_qkv_head &h, uint32_t first,
+                           float *staged, float *factors)
+{
+    const uint32_t head_dim = PLM_LOW(a.head_dim), dims = PLM_HIGH(a.head_dim);
+    const uint32_t pairs = (head_dim + 1) / 2, mode = PLM_KIND(a.kinds, 2);
+    plm_head_norm norm = {nullptr, 0.0f};
+    if (!h.v)
+        norm = plm_head_norm_of(a.norms, !h.q);
+    if (norm.weight != nullptr) {
+        for (uint32_t r = threadIdx.x / PLM_WARP; r < ROWS; r += PLM_PRODUCT_THREADS / PLM_WARP) {
+            const float factor = plm_head_factor(staged + r * PLM_HEAD_MAX, head_dim, norm.eps);
+            if (threadIdx.x % PLM_WARP == 0)
+                factors[r] = factor;
+        }
+        __syncthreads();
+    }
+    const bool groups = plm_qkv_groups(a, h);
+    for (uint32_t i = threadIdx.x; i < ROWS * pairs; i += PLM_PRODUCT_THREADS) {
+        const uint32_t row = first + i / pairs, p = i % pairs;
+        if (row >= a.rows)
+            break;
+        const plm_pair at = plm_rope_pair(p, dims, mode);
+        float *x = staged + i / pairs * PLM_HEAD_MAX;
+        float lo = x[at.lo], hi = at.hi < head_dim ? x[at.hi] : 0.0f;
+        if (norm.weight != nullptr) {
+            const float factor = factors[i / pairs];
+            lo = lo * factor * norm.weight[at.lo];
+            hi = at.hi < head_dim ? hi * factor * norm.weight[at.hi] : 0.0f;
+        }
+        if (!h.v && p < dims / 2)
+            plm_rope_rotate(lo, hi, plm_qkv_angles(a, row), p);
+        if (groups) { // a pair is one thread's
+            x[at.lo] = lo;
+            x[at.hi] = hi;
+            continue;
+        }
+        plm_qkv_store(a, h, row, at.lo, lo);
+        if (at.hi < head_dim)
+            plm_qkv_store(a, h, row, at.hi, hi);
+    }
+    if (!groups)
+        return;
+    __syncthreads();
+    const uint32_t per_row = head_dim / PLM_KV_Q8_BLOCK;
+    for (uint32_t i = threadIdx.x / PLM_WARP; i < ROWS * per_row;
+         i += PLM_PRODUCT_THREADS / PLM_WARP) {
+        const uint32_t r = i / per_row, d = i % per_row * PLM_KV_Q8_BLOCK;
+        if (first + r >= a.rows)
+            break;
+        plm_kv_store_group(plm_qkv_row(a, h, first + r), d,
+                           staged[r * PLM_HEAD_MAX + d + threadIdx.x % PLM_WARP]);
     }
 }
 
@@ -129,7 +198,7 @@ PLM_FN void plm_qkv_full_heads(const struct plm_qkv_args &a, uint8_t *shared, fl
     static_assert(S::panels == 2, "two panels at once");
     typedef typename S::exchange exchange;
     constexpr uint32_t outs = 2 * PLM_PANEL_ROWS;
-    const uint32_t head_dim = PLM_LOW(a.head_dim), dims = PLM_HIGH(a.head_dim);
+    const uint32_t head_dim = PLM_LOW(a.head_dim);
     const plm_qkv_head h = plm_qkv_locate(a, blockIdx.x);
     const uint32_t begin = h.head * head_dim, last = (begin + head_dim - 1) / PLM_PANEL_ROWS;
     plm_operands<2> in;
@@ -162,36 +231,7 @@ PLM_FN void plm_qkv_full_heads(const struct plm_qkv_args &a, uint8_t *shared, fl
         }
         __syncthreads();
     }
-    const uint32_t pairs = (head_dim + 1) / 2, mode = PLM_KIND(a.kinds, 2);
-    plm_head_norm norm = {nullptr, 0.0f};
-    if (!h.v)
-        norm = plm_head_norm_of(a.norms, !h.q);
-    if (norm.weight != nullptr) { // sums has the factors of the rows
-        for (uint32_t r = threadIdx.x / PLM_WARP; r < S::rows; r += PLM_PRODUCT_THREADS / PLM_WARP) {
-            const float factor = plm_head_factor(staged + r * PLM_HEAD_MAX, head_dim, norm.eps);
-            if (threadIdx.x % PLM_WARP == 0)
-                sums[r] = factor;
-        }
-        __syncthreads();
-    }
-    for (uint32_t i = threadIdx.x; i < S::rows * pairs; i += PLM_PRODUCT_THREADS) {
-        const uint32_t row = in.first + i / pairs, p = i % pairs;
-        if (row >= a.rows)
-            break;
-        const plm_pair at = plm_rope_pair(p, dims, mode);
-        const float *x = staged + i / pairs * PLM_HEAD_MAX;
-        float lo = x[at.lo], hi = at.hi < head_dim ? x[at.hi] : 0.0f;
-        if (norm.weight != nullptr) {
-            const float factor = sums[i / pairs];
-            lo = lo * factor * norm.weight[at.lo];
-            hi = at.hi < head_dim ? hi * factor * norm.weight[at.hi] : 0.0f;
-        }
-        if (!h.v && p < dims / 2)
-            plm_rope_rotate(lo, hi, plm_qkv_angles(a, row), p);
-        plm_qkv_store(a, h, row, at.lo, lo);
-        if (at.hi < head_dim)
-            plm_qkv_store(a, h, row, at.hi, hi);
-    }
+    plm_qkv_finish<S::rows>(a, h, in.first, staged, sums);
 }
 
 #endif

@@ -136,7 +136,7 @@ int conf_simt_open(const char *options, struct conf_target *ret)
                                 .close = close_target,
                                 .impl = s,
                                 .types = conf_types(PLM_BACKENDS_GPU),
-                                .kv_types = PLM_KV_TYPES_FLOAT};
+                                .kv_types = PLM_KV_TYPES_ALL};
     return 0;
 }
 

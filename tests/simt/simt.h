@@ -166,6 +166,16 @@ PLM_FN uint32_t plm_bf16x2(float low, float high)
 {
     return plm_bf16_bits(low) | (uint32_t)plm_bf16_bits(high) << 16;
 }
+// The product is exact in double, and so is the sum of what kernels add.
+PLM_FN uint32_t plm_fma_halves(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t ret = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const double x = plm_half((uint16_t)(a >> i)), y = plm_half((uint16_t)(b >> i));
+        ret |= (uint32_t)plm_half_bits((float)(x * y + (double)plm_half((uint16_t)(c >> i)))) << i;
+    }
+    return ret;
+}
 // 10 bits of mantissa, to nearest, ties away from zero.
 PLM_FN uint32_t plm_tf32(float x)
 {

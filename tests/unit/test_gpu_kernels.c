@@ -132,13 +132,13 @@ static union args args_of(const struct want *w)
 static void each(void (*check)(const struct want *w, const union args *a))
 {
     static const uint32_t rows[] = {1, 2, 3, 8, 9, 64, 65, 512, ROWS_MAX};
-    static const uint32_t kv[] = {PLM_TYPE_F16, PLM_TYPE_F32};
-    for (uint32_t i = 0; i < PLM_OPS * 64u * 9u * 2u * 2u; i++) {
+    static const uint32_t kv[] = {PLM_TYPE_F16, PLM_TYPE_F32, PLM_TYPE_Q8_0};
+    for (uint32_t i = 0; i < PLM_OPS * 64u * 9u * 3u * 2u; i++) {
         const struct want w = {.op = (enum plm_op)(i % PLM_OPS),
                                .type = i / PLM_OPS % 64,
                                .rows = rows[i / PLM_OPS / 64 % 9],
-                               .kv_type = kv[i / PLM_OPS / 64 / 9 % 2],
-                               .act = i / PLM_OPS / 64 / 9 / 2};
+                               .kv_type = kv[i / PLM_OPS / 64 / 9 % 3],
+                               .act = i / PLM_OPS / 64 / 9 / 3};
         if ((plm_panel_type(w.type).backends & PLM_BACKENDS_GPU) == 0 ||
             (w.act == PLM_ACT_Q8 && plain(w.type)))
             continue;
@@ -219,6 +219,36 @@ START_TEST(symbols_are_unique_and_lead_back)
 }
 END_TEST
 
+// Two panels of a head hold a group of 32 elements of k and its pairs, but not where pairs lie
+// apart.
+START_TEST(a_group_of_k_is_of_one_block)
+{
+    static const struct {
+        uint32_t mode, kv_type;
+        uint64_t weight_k;
+        uint32_t dims;
+        const char *symbol;
+    } cases[] = {{PLM_ROPE_NORM, PLM_TYPE_Q8_0, 64, 128, "plm_qkv_gemv_q4_k"},
+                 {PLM_ROPE_NEOX, PLM_TYPE_F16, 64, 128, "plm_qkv_gemv_q4_k"},
+                 {PLM_ROPE_NEOX, PLM_TYPE_Q8_0, 64, 128, "plm_qkv_full_heads_q4_k"},
+                 {PLM_ROPE_NEOX, PLM_TYPE_Q8_0, 64, 0, "plm_qkv_gemv_q4_k"},
+                 {PLM_ROPE_NEOX, PLM_TYPE_Q8_0, 0, 128, "plm_qkv_gemv_q4_k"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct plm_qkv_args a = {.weight_q = 64,
+                                       .weight_k = cases[i].weight_k,
+                                       .weight_v = 64,
+                                       .rows = 1,
+                                       .n_in = 256,
+                                       .heads = PLM_PAIR(4u, 2u),
+                                       .head_dim = PLM_PAIR(128u, cases[i].dims),
+                                       .kinds =
+                                           PLM_KINDS((uint32_t)PLM_TYPE_Q4_K, (uint32_t)PLM_ACT_Q8,
+                                                     cases[i].mode, cases[i].kv_type)};
+        ck_assert_str_eq(plm_gpu_kernel_of(PLM_OP_QKV, &a, 0)->symbol, cases[i].symbol);
+    }
+}
+END_TEST
+
 // ---- limits ----
 
 static struct plm_gpu_grid wanted_grid;
@@ -279,14 +309,13 @@ START_TEST(a_plan_names_all_that_it_may_launch)
 {
     static const uint64_t weights[] = {1u << PLM_TYPE_F32, 1u << PLM_TYPE_Q8_0 | 1u << PLM_TYPE_F32,
                                        1u << PLM_TYPE_Q4_K | 1u << PLM_TYPE_Q6_K, ~UINT64_C(0)};
-    for (uint32_t i = 0; i < 4 * 3 * 2; i++) {
-        const struct plm_kernel_needs needs = {
-            .weight_types = weights[i % 4],
-            .kv_types = i / 4 % 3 == 0   ? 1u << PLM_TYPE_F16
-                        : i / 4 % 3 == 1 ? 1u << PLM_TYPE_F32
-                                         : 1u << PLM_TYPE_F16 | 1u << PLM_TYPE_F32,
-            .head_groups = ~UINT64_C(0),
-            .float_acts = i / 12 == 1};
+    static const uint64_t caches[] = {1u << PLM_TYPE_F16, 1u << PLM_TYPE_F32, 1u << PLM_TYPE_Q8_0,
+                                      1u << PLM_TYPE_F16 | 1u << PLM_TYPE_F32};
+    for (uint32_t i = 0; i < 4 * 4 * 2; i++) {
+        const struct plm_kernel_needs needs = {.weight_types = weights[i % 4],
+                                               .kv_types = caches[i / 4 % 4],
+                                               .head_groups = ~UINT64_C(0),
+                                               .float_acts = i / 16 == 1};
         seen = (struct seen){.needs = &needs};
         ck_assert_int_eq(plm_gpu_kernels_each(&needs, note, &seen), PLM_OK);
         each(is_among_the_needed);
@@ -326,6 +355,7 @@ int main(void)
     tcase_add_test(tc, kernels_fit_their_arguments);
     tcase_add_test(tc, grids_are_within_what_drivers_take);
     tcase_add_test(tc, symbols_are_unique_and_lead_back);
+    tcase_add_test(tc, a_group_of_k_is_of_one_block);
     tcase_add_test(tc, a_larger_grid_is_refused);
     tcase_add_test(tc, a_plan_names_all_that_it_may_launch);
     tcase_add_test(tc, a_visit_that_fails_ends_it);
