@@ -131,11 +131,11 @@ static int open_files(struct plm_core *core, struct plm_error *err)
 #define HOST_SEQ_BLOCK_BYTES 16
 
 // Nodes of prefixes whose blocks left the window of the main group: those of all sequences.
-static uint32_t extra_nodes(const struct plm_core *core)
+static uint32_t extra_nodes(const struct plm_core *core, const struct plm_plan_limits *limits)
 {
     if (plm_model_facts(core->model)->groups[0].window == 0)
         return 0;
-    const int64_t nodes = core->chosen.max_sequences * plm_limits_blocks_per_request(&core->chosen);
+    const int64_t nodes = limits->max_sequences * plm_limits_blocks_per_request(limits);
     return (uint32_t)plm_min_i64(nodes, PLM_POOL_BLOCKS_MAX);
 }
 
@@ -156,10 +156,27 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_l
     if (limits->max_blocks > 0)
         pool = plm_min_i64(pool, limits->max_blocks);
     int64_t fit = total_bytes / (int64_t)plm_kv_block_bytes(&facts->groups[0]);
-    pool = plm_min_i64(pool, fit);
-    if (facts->groups[0].window != 0)
-        pool += extra_nodes(core);
+    pool = plm_min_i64(pool, fit) + extra_nodes(core, limits);
     return bytes + facts->n_vocab * (int64_t)HOST_VOCAB_BYTES + pool * PLM_HOST_BLOCK_BYTES;
+}
+
+// A limit, in whole MiB, that leaves requests room beside so many more bytes of tables, and a MiB.
+static int64_t host_limit_beside(const struct plm_core *core, int64_t bytes)
+{
+    const int64_t mib = INT64_C(1) << 20;
+    struct plm_host_stats host;
+    plm_host_read(core->host, &host);
+    return (host.used_bytes + bytes + HOST_ROOM_BYTES + 2 * mib - 1) / mib * mib;
+}
+
+int64_t plm_core_host_needs(const struct plm_core *core, int64_t total_bytes)
+{
+    const int64_t limit = (int64_t)core->opts.memory_limit_bytes;
+    if (core->opts.max_total_tokens != 0) // a suggested size keeps to the budget
+        return 0;
+    if (limit != 0)
+        total_bytes = plm_min_i64(total_bytes, limit);
+    return host_limit_beside(core, host_to_come(core, &core->chosen, total_bytes, true));
 }
 
 // Whether `limit` leaves requests room beside `least` more bytes of tables; else names a limit that
@@ -167,7 +184,6 @@ static int64_t host_to_come(const struct plm_core *core, const struct plm_plan_l
 static int check_host(const struct plm_core *core, int64_t limit, int64_t least, int64_t most,
                       struct plm_error *err)
 {
-    const int64_t mib = INT64_C(1) << 20;
     struct plm_host_stats host;
     plm_host_read(core->host, &host);
     const int64_t needed = host.used_bytes + least + HOST_ROOM_BYTES;
@@ -176,7 +192,7 @@ static int check_host(const struct plm_core *core, int64_t limit, int64_t least,
     plm_fail(err, PLM_ERR_NOMEM_HOST,
              "the host budget does not hold the engine's own tables and the smallest requests; "
              "host_limit_bytes at least %lldMiB starts",
-             (long long)((host.used_bytes + most + HOST_ROOM_BYTES + 2 * mib - 1) / mib));
+             (long long)(host_limit_beside(core, most) >> 20));
     if (err != NULL) {
         err->needed_bytes = needed;
         err->limit_bytes = limit;
@@ -286,8 +302,8 @@ static int make_serving(struct plm_core *core, struct plm_error *err)
     core->pool = core->kv.pools[0];
     // Always there, so that the plan does not hang on whether the cache is used.
     if (r == PLM_OK)
-        r = plm_prefix_create(core->host, &core->kv, plm_core_seed(core), extra_nodes(core),
-                              &core->prefix);
+        r = plm_prefix_create(core->host, &core->kv, plm_core_seed(core),
+                              extra_nodes(core, &core->chosen), &core->prefix);
     return r == PLM_OK ? r : plm_fail(err, r, "no host memory for the KV cache's tables");
 }
 

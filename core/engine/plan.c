@@ -169,6 +169,7 @@ static int dry_run(struct plm_core *core, const struct plm_dry_kind *kind, uint6
         return r;
     plm_core_choose(core, &caps, &reading);
     plm_core_profile_opts(core, &caps, core->weight_sizes.slabs, &opts);
+    opts.host_needs = plm_core_host_needs(core, (int64_t)device_bytes);
     r = plm_plan_dry(&opts, &reading, (int64_t)core->weight_sizes.held_bytes, &result, err);
     if (r == PLM_OK)
         r = plm_core_preflight_host(core, (int64_t)device_bytes, err);

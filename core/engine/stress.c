@@ -289,6 +289,7 @@ int plm_core_preflight(struct plm_core *core, uint64_t weight_bytes, struct plm_
         return plm_fail(err, r, "the device's memory could not be read: %s", plm_strstatus(r));
     plm_core_choose(core, plm_device_caps(core->rank.device), &reading);
     profile_opts(core, &opts);
+    opts.host_needs = plm_core_host_needs(core, reading.T);
     return plm_profile_preflight(&opts, &reading, (int64_t)weight_bytes, err);
 }
 

@@ -139,16 +139,12 @@ int plm_plan_dry(const struct plm_profile_opts *opts, const struct plm_stress_re
     r = plm_plan_compute(&in, &plan, err);
     if (r != PLM_OK)
         return r;
-    // The loop lowers the caps to those with which one request finishes.
+    // The loop lowers the limits to those with which one request finishes.
     if (!plm_plan_enough(&plan, NULL) || !plm_plan_one_finishes(&plan)) {
-        struct plm_plan_limits caps;
-        if (!plm_plan_fit_limits(&in, opts->cost, &caps))
-            return plm_plan_fail(&in, opts->cost,
-                                 in.pinned_tokens != PLM_PLAN_NO_LIMIT
-                                     ? "max_total_tokens does not fit"
-                                     : "the model does not fit",
-                                 err);
-        r = plm_plan_replan(&in, opts->cost, &caps, &plan, err);
+        struct plm_plan_limits limits;
+        if (!plm_plan_fit_limits(&in, opts->cost, &limits))
+            return plm_profile_fail(opts, &in, err);
+        r = plm_plan_replan(&in, opts->cost, &limits, &plan, err);
     }
     if (r == PLM_OK)
         *ret = plan;

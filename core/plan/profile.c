@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/plan/profile_impl.h"
 #include "kernels/abi.h"
 
@@ -263,10 +264,24 @@ int plm_profile_preflight(const struct plm_profile_opts *opts,
     if (r != PLM_OK || plm_plan_enough(&plan, NULL) ||
         plm_plan_fit_limits(&in, opts->cost, &limits))
         return r;
-    bool size_given = in.pinned_tokens != PLM_PLAN_NO_LIMIT;
-    return plm_plan_fail(&in, opts->cost,
-                         size_given ? "max_total_tokens does not fit" : "the model does not fit",
-                         err);
+    return plm_profile_fail(opts, &in, err);
+}
+
+int plm_profile_fail(const struct plm_profile_opts *opts, const struct plm_plan_input *in,
+                     struct plm_error *err)
+{
+    const char *what = in->pinned_tokens != PLM_PLAN_NO_LIMIT ? "max_total_tokens does not fit"
+                                                              : "the model does not fit";
+    struct plm_plan_input other = *in;
+    struct plm_plan plan;
+    char beside[160];
+    if (plm_plan_compute(in, &plan, NULL) != PLM_OK || plan.host_limit >= opts->host_needs)
+        return plm_plan_fail(in, opts->cost, what, err);
+    other.host_limit = opts->host_needs;
+    plm_snprintf(beside, sizeof(beside),
+                 "with host_limit_bytes at least %lldMiB for the engine's own tables, %s",
+                 (long long)(opts->host_needs >> 20), what);
+    return plm_plan_fail(&other, opts->cost, beside, err);
 }
 
 int64_t plm_profile_room(const struct plm_profile_opts *opts,

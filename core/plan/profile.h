@@ -111,6 +111,9 @@ struct plm_profile_opts {
     // driver_calls, unheld, operator_limit, withheld, unified, host_limit, memory_fraction, limits,
     // block_bytes, slab limits, prefix_cache_blocks, pinned_tokens.
     struct plm_plan_input in;
+    // A host limit that holds the engine's own tables whatever their size comes to; 0: any does.
+    // Where the plan's does not, values are suggested beside this one.
+    int64_t host_needs;
     const struct plm_cost_table *cost;
     const struct plm_clock *clock;
     const struct plm_log *log;
@@ -172,6 +175,9 @@ uint32_t plm_profile_probe_blocks(const struct plm_plan_limits *limits);
 int plm_profile_preflight(const struct plm_profile_opts *opts,
                           const struct plm_stress_reading *reading, int64_t weight_bytes,
                           struct plm_error *err);
+// What it says where nothing fits, of an input with the reading and our bytes in it.
+int plm_profile_fail(const struct plm_profile_opts *opts, const struct plm_plan_input *in,
+                     struct plm_error *err);
 // The room by the formula when a device reads so; 0 where it can not be computed.
 int64_t plm_profile_room(const struct plm_profile_opts *opts,
                          const struct plm_stress_reading *reading);

@@ -447,6 +447,40 @@ START_TEST(a_start_has_a_preflight)
 }
 END_TEST
 
+// Tables that the host budget does not hold: what is suggested is suggested beside one that does,
+// which on a device that is host memory takes room, too.
+START_TEST(suggestions_stand_beside_a_host_limit_that_holds_the_tables)
+{
+    struct world w = world_plain();
+    struct plm_profile_opts o = world_options();
+    struct plm_error err = {0};
+    struct plm_stress_reading empty;
+    const int64_t weights = w.weights;
+    o.in.unified = true;
+    o.in.host_limit = 64 * MIB;
+    o.in.operator_limit = 4 * GIB;
+    w.weights = 0;
+    world_read(&w, &empty);
+    o.host_needs = 64 * MIB; // enough
+    ck_assert_int_ne(plm_profile_preflight(&o, &empty, weights, &err), PLM_OK);
+    ck_assert_msg(strncmp(err.msg, "the model does not fit: ", 24) == 0, "%s", err.msg);
+    const char *at = strstr(err.msg, "memory_limit_bytes at least ");
+    ck_assert_ptr_nonnull(at);
+    const long long enough = atoll(at + strlen("memory_limit_bytes at least "));
+    o.host_needs = 564 * MIB;
+    ck_assert_int_ne(plm_profile_preflight(&o, &empty, weights, &err), PLM_OK);
+    ck_assert_msg(strncmp(err.msg, "with host_limit_bytes at least 564MiB ", 38) == 0, "%s",
+                  err.msg);
+    at = strstr(err.msg, "memory_limit_bytes at least ");
+    ck_assert_ptr_nonnull(at);
+    const long long both = atoll(at + strlen("memory_limit_bytes at least "));
+    ck_assert_int_gt(both, enough + 200); // 300 of them are in what the process uses
+    o.in.host_limit = o.host_needs;
+    o.in.operator_limit = both * MIB;
+    ck_assert_int_eq(plm_profile_preflight(&o, &empty, weights, &err), PLM_OK);
+}
+END_TEST
+
 START_TEST(bad_options_are_named_before_anything_runs)
 {
     struct world w = world_plain();
@@ -651,6 +685,7 @@ int main(void)
     tcase_add_test(tc, readings_that_never_settle_count_at_their_worst);
     tcase_add_test(tc, the_cpu_runs_few_layers_and_less_at_full_context);
     tcase_add_test(tc, a_start_has_a_preflight);
+    tcase_add_test(tc, suggestions_stand_beside_a_host_limit_that_holds_the_tables);
     tcase_add_test(tc, bad_options_are_named_before_anything_runs);
     tcase_add_test(tc, every_call_may_fail);
     tcase_add_test(tc, random_devices_end_well_or_with_a_reason);

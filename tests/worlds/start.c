@@ -48,7 +48,11 @@ static void try_suggestions(struct run *run)
         return;
     double ctx, parallel, batch, value;
     const double mib = 1 << 20;
-    plim_engine_opts o = run->opts;
+    plim_engine_opts with = run->opts;
+    if (strncmp(run->start_error.message, "with ", 5) == 0 && // beside a larger host budget
+        number_after(run->start_error.message, "host_limit_bytes ", &value))
+        with.host_limit_bytes = (uint64_t)(value * mib);
+    plim_engine_opts o = with;
     if (strstr(text, " with max_sequences ") != NULL) {
         if (number_after(text, "ctx_size ", &ctx) &&
             number_after(text, "max_sequences ", &parallel) &&
@@ -64,37 +68,37 @@ static void try_suggestions(struct run *run)
     const char *size = strstr(text, "max_total_tokens ");
     if (number_after(text, "ctx_size ", &value) &&
         (size == NULL || strstr(text, "ctx_size ") < size)) {
-        o = run->opts;
+        o = with;
         o.ctx_size = (uint32_t)value;
         try_opts(run, &o, "ctx_size ", value);
     }
     if (number_after(text, "max_sequences ", &value)) {
-        o = run->opts;
+        o = with;
         o.max_sequences = (uint32_t)value;
         try_opts(run, &o, "max_sequences ", value);
     }
     if (number_after(text, "batch_max_tokens ", &value)) {
-        o = run->opts;
+        o = with;
         o.batch_max_tokens = (uint32_t)value;
         try_opts(run, &o, "batch_max_tokens ", value);
     }
     if (number_after(text, "memory_limit_bytes ", &value)) {
-        o = run->opts;
+        o = with;
         o.memory_limit_bytes = (uint64_t)(value * mib);
         try_opts(run, &o, "memory_limit_bytes ", value);
     }
     if (number_after(text, "host_limit_bytes ", &value)) {
-        o = run->opts;
+        o = with;
         o.host_limit_bytes = (uint64_t)(value * mib);
         try_opts(run, &o, "host_limit_bytes ", value);
     }
     if (number_after(text, "memory_fraction ", &value)) {
-        o = run->opts;
+        o = with;
         o.memory_fraction = value;
         try_opts(run, &o, "memory_fraction ", value);
     }
     if (number_after(text, "max_total_tokens ", &value)) {
-        o = run->opts;
+        o = with;
         o.max_total_tokens = (uint64_t)value;
         if (number_after(size, " with ctx_size ", &ctx))
             o.ctx_size = (uint32_t)ctx;
