@@ -252,7 +252,8 @@ static const char *certificates(void)
 
 #define REDIRECTS_MAX 5L
 
-static void set_options(struct transfer *t)
+// False: libcurl refuses what keeps a transfer where it is to stay.
+static bool set_options(struct transfer *t)
 {
     struct plm_client *c = t->client;
     const struct plm_client_request *r = t->request;
@@ -260,10 +261,11 @@ static void set_options(struct transfer *t)
     const bool tls = strncasecmp(r->url, "https:", 6) == 0;
     const long seconds = r->timeout_s < 1 ? 1 : (long)r->timeout_s;
     c->easy_reset(easy);
-    c->easy_setopt(easy, CURLOPT_URL, r->url);
     // Nothing but HTTP, and what began with TLS never goes on without.
-    c->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    c->easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, tls ? "https" : "http,https");
+    const char *const redirects = tls ? "https" : "http,https";
+    bool ok = c->easy_setopt(easy, CURLOPT_URL, r->url) == CURLE_OK;
+    ok = ok && c->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+    ok = ok && c->easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, redirects) == CURLE_OK;
     c->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
     c->easy_setopt(easy, CURLOPT_MAXREDIRS, REDIRECTS_MAX);
     c->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -282,7 +284,8 @@ static void set_options(struct transfer *t)
     snprintf(agent, sizeof(agent), "plimsoll/%s", plim_version());
     c->easy_setopt(easy, CURLOPT_USERAGENT, agent);
     if (certificates() != NULL)
-        c->easy_setopt(easy, CURLOPT_CAINFO, certificates());
+        ok = ok && c->easy_setopt(easy, CURLOPT_CAINFO, certificates()) == CURLE_OK;
+    return ok;
 }
 
 // A header of our own; *list stays as it is where memory is short. libcurl sends Authorization to
@@ -358,8 +361,9 @@ enum plm_client_result plm_client_get(struct plm_client *client,
     struct curl_slist *list = NULL;
     enum plm_client_result result = PLM_CLIENT_FAILED;
     plm_head_init(&t.head);
-    set_options(&t);
-    if (add_headers(&t, &list)) {
+    if (!set_options(&t)) {
+        snprintf(t.head.reason, sizeof(t.head.reason), "libcurl does not take an option");
+    } else if (add_headers(&t, &list)) {
         const CURLcode code = client->easy_perform(client->easy);
         if (code == CURLE_OK && !t.begun)
             begin_body(&t);
