@@ -257,9 +257,9 @@ PLIM_API void plim_engine_opts_init_sized(plim_engine_opts *opts, size_t opts_by
  * NOT_FOUND, IO, FORMAT, UNSUPPORTED, NOMEM_*, OUT_OF_DEVICE, TOO_LARGE, LOST, CANCELLED,
  * TIMEOUT (a step of the start hangs). */
 PLIM_API int plim_engine_create(const plim_engine_opts *opts, plim_engine **ret, plim_error *err);
-/* Stops the thread, ends what runs unheard, frees all. BUSY where a request was not freed: nothing
- * has happened then, and the engine goes on; free the requests and call it again. No other call may
- * be under way. NULL is allowed. OK, BUSY. */
+/* Stops the thread, ends what runs without a word, frees all. BUSY where a request was not freed:
+ * nothing has happened then, and the engine goes on; free the requests and call it again. No other
+ * call may be under way. NULL is allowed. OK, BUSY. */
 PLIM_API int plim_engine_free(plim_engine *engine);
 /* Refuses new requests from now (CLOSED) and waits until none runs or timeout_ms passed (TIMEOUT;
  * what still runs goes on). -1: no limit. May be called again. */

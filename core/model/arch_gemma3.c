@@ -38,7 +38,7 @@ static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct 
     s->activation = PLM_GATE_GELU;
     if (hp->n_layer == LAYERS_27B)
         s->attn_scale = 1.0f / sqrtf((float)hp->n_embd / (float)s->n_head);
-    int r;
+    int r; // the block read the scale before the rule above: a key counts more
     if ((r = plm_keys_float(keys, "rope.freq_base_swa", &hp->ropes[WINDOWED].base, err)) ||
         (r = plm_keys_float(keys, "attention.scale", &s->attn_scale, err)) ||
         (r = plm_keys_float(keys, "final_logit_softcapping", &hp->logit_soft_cap, err)))

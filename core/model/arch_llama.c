@@ -11,8 +11,7 @@ static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct 
     hp->layer.qkv_bias = PLM_OPTIONAL;
     hp->layer.output_bias = PLM_OPTIONAL;
     hp->layer.ff_bias = PLM_OPTIONAL;
-    int r = plm_keys_refuse(keys, "expert_count", "a mixture of experts", err);
-    return r == PLM_OK ? plm_attention_read_window(keys, &hp->layer.window, err) : r;
+    return plm_attention_read_window(keys, &hp->layer.window, err);
 }
 
 const struct plm_arch plm_arch_llama = {.name = "llama", .describe = describe};

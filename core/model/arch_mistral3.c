@@ -39,9 +39,7 @@ static int read_temperature(const struct plm_keys *keys, struct plm_hparams *hp,
 static int describe(const struct plm_keys *keys, struct plm_hparams *hp, struct plm_error *err)
 {
     hp->ropes[OF_K].mode = PLM_ROPE_NORM;
-    int r = plm_keys_refuse(keys, "expert_count", "a mixture of experts", err);
-    if (r == PLM_OK)
-        r = plm_attention_read_window(keys, &hp->layer.window, err);
+    const int r = plm_attention_read_window(keys, &hp->layer.window, err);
     return r == PLM_OK ? read_temperature(keys, hp, err) : r;
 }
 

@@ -11,17 +11,18 @@ static const struct plm_int_key sizes[] = {
     {"block_count", offsetof(struct plm_hparams, n_layer), 1, 1024, PLM_REQUIRED},
 };
 
+const struct plm_layer_spec plm_layer_spec_plain = {.attn_norm_before = PLM_REQUIRED,
+                                                    .ff_norm_before = PLM_REQUIRED,
+                                                    .residual_scale = 1.0f,
+                                                    .output_scale = 1.0f};
+
 int plm_hparams_read(const struct plm_keys *keys, struct plm_hparams *ret, struct plm_error *err)
 {
-    struct plm_hparams hp = {.embd_scale = 1.0f,
-                             .head = PLM_OPTIONAL,
-                             .n_ropes = 1,
-                             .layer = {.attn_norm_before = PLM_REQUIRED,
-                                       .ff_norm_before = PLM_REQUIRED,
-                                       .residual_scale = 1.0f,
-                                       .output_scale = 1.0f}};
+    struct plm_hparams hp = {
+        .embd_scale = 1.0f, .head = PLM_OPTIONAL, .n_ropes = 1, .layer = plm_layer_spec_plain};
     int r;
-    if ((r = plm_keys_ints(keys, sizes, sizeof(sizes) / sizeof(sizes[0]), &hp, err)) ||
+    if ((r = plm_keys_refuse(keys, "expert_count", "a mixture of experts", err)) ||
+        (r = plm_keys_ints(keys, sizes, sizeof(sizes) / sizeof(sizes[0]), &hp, err)) ||
         (r = plm_keys_float(keys, "attention.layer_norm_rms_epsilon", &hp.rms_eps, err)) ||
         (r = plm_mixer_of(&hp.layer)->read(keys, &hp, &hp.layer, err)) ||
         (r = plm_feed_forward_of(&hp.layer)->read(keys, &hp, &hp.layer, err)) ||

@@ -56,7 +56,6 @@ struct plm_layer_spec {
     uint32_t window;                // positions that a row sees, its own included; 0: all
     uint32_t kv_layer;              // 0: its own K and V; n: those of the layer n before it
     uint32_t v_is_k;                // 1: K before its rope is V, too
-    uint32_t has_v_norm;            // 1: an RMS norm of each head of V, without weights
     uint32_t output_gate;           // 1: the query's product also makes a gate of the output
     uint32_t qkv_bias, output_bias; // needs
     uint32_t head_norms;            // need of the RMS norms of each head of q and k
@@ -76,6 +75,13 @@ struct plm_layer_spec {
     float output_scale;         // of the residual stream after the layer
     uint32_t n_layer_embedding; // elements of each token's embedding of this layer; 0: none
 };
+
+// A spec that says nothing: a norm before each block, no scales (hparams.c).
+extern const struct plm_layer_spec plm_layer_spec_plain;
+// Fields that no block computes yet must be as in that spec. UNSUPPORTED names the architecture
+// and what it asks for (model.c).
+int plm_layer_spec_check(const struct plm_layer_spec *spec, const char *arch,
+                         struct plm_error *err);
 
 // ---- weights ----
 

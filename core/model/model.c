@@ -90,14 +90,9 @@ static void gather_facts(struct plm_model *model)
 
 // ---- layers ----
 
-// Fields of a spec that no block computes yet: they must be as in a spec that says nothing.
-static int check_built(const struct plm_arch *arch, const struct plm_layer_spec *spec,
-                       struct plm_error *err)
+int plm_layer_spec_check(const struct plm_layer_spec *spec, const char *arch, struct plm_error *err)
 {
-    static const struct plm_layer_spec plain = {.attn_norm_before = PLM_REQUIRED,
-                                                .ff_norm_before = PLM_REQUIRED,
-                                                .residual_scale = 1.0f,
-                                                .output_scale = 1.0f};
+    const struct plm_layer_spec *plain = &plm_layer_spec_plain;
     static const struct {
         size_t field;
         const char *what;
@@ -105,7 +100,6 @@ static int check_built(const struct plm_arch *arch, const struct plm_layer_spec 
 #define UNBUILT(name, what) {offsetof(struct plm_layer_spec, name), what}
         UNBUILT(kv_layer, "K and V of another layer"),
         UNBUILT(v_is_k, "V that is K"),
-        UNBUILT(has_v_norm, "a norm of V"),
         UNBUILT(output_gate, "a gate of attention's output"),
         UNBUILT(sinks, "attention sinks"),
         UNBUILT(attn_soft_cap, "a soft cap of attention's scores"),
@@ -118,8 +112,8 @@ static int check_built(const struct plm_arch *arch, const struct plm_layer_spec 
     };
     for (size_t i = 0; i < sizeof(unbuilt) / sizeof(unbuilt[0]); i++) {
         const size_t at = unbuilt[i].field;
-        if (memcmp((const char *)spec + at, (const char *)&plain + at, sizeof(uint32_t)) != 0)
-            return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: %s is not supported", arch->name,
+        if (memcmp((const char *)spec + at, (const char *)plain + at, sizeof(uint32_t)) != 0)
+            return plm_fail(err, PLM_ERR_UNSUPPORTED, "%s: %s is not supported", arch,
                             unbuilt[i].what);
     }
     return PLM_OK;
@@ -137,7 +131,7 @@ static int make_layers(struct plm_model *model, struct plm_error *err)
         *spec = hp->layer;
         if (model->arch->layer != NULL)
             model->arch->layer(hp, il, spec);
-        r = check_built(model->arch, spec, err);
+        r = plm_layer_spec_check(spec, model->arch->name, err);
     }
     return r;
 }

@@ -312,6 +312,11 @@ END_TEST
 
 // ---- keys ----
 
+static void experts(struct gguf_writer *w)
+{
+    gguf_writer_u32(w, "qwen3.expert_count", 8);
+}
+
 static void negative_window(struct gguf_writer *w)
 {
     gguf_writer_int(w, "llama.attention.sliding_window", PLM_GGUF_I32, (uint64_t)-1);
@@ -408,6 +413,7 @@ static const struct {
     int status;
     const char *says;
 } refused[] = {
+    {"qwen3", experts, PLM_ERR_UNSUPPORTED, "key qwen3.expert_count: a mixture of experts"},
     {"llama", negative_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
     {"llama", real_window, PLM_ERR_FORMAT, "llama.attention.sliding_window"},
     {"qwen2", window_of_qwen2, PLM_ERR_UNSUPPORTED,
@@ -454,6 +460,41 @@ START_TEST(what_the_arithmetic_can_not_do_is_refused)
 }
 END_TEST
 
+// What a spec can say, and no block computes: each is refused by its name.
+START_TEST(what_is_not_built_is_refused)
+{
+    static const struct {
+        size_t field;
+        const char *what;
+        uint32_t bits;
+    } cases[] = {
+#define CASE(name, what, bits) {offsetof(struct plm_layer_spec, name), what, bits}
+        CASE(kv_layer, "K and V of another layer", 1),
+        CASE(v_is_k, "V that is K", 1),
+        CASE(output_gate, "a gate of attention's output", 1),
+        CASE(sinks, "attention sinks", PLM_OPTIONAL),
+        CASE(attn_soft_cap, "a soft cap of attention's scores", 0x42480000), // 50.0f
+        CASE(attn_norm_before, "attention without a norm before it", PLM_ABSENT),
+        CASE(ff_norm_before, "a feed-forward without a norm before it", PLM_ABSENT),
+        CASE(residual_scale, "a scale of what a block adds", 0x3f000000), // 0.5f
+        CASE(output_scale, "a scale of a layer's output", 0x3f000000),
+        CASE(n_layer_embedding, "an embedding of each layer", 256),
+#undef CASE
+    };
+    struct plm_layer_spec spec = plm_layer_spec_plain;
+    struct plm_error err;
+    char want[128];
+    ck_assert_int_eq(plm_layer_spec_check(&spec, "gemma4", &err), PLM_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        spec = plm_layer_spec_plain;
+        memcpy((char *)&spec + cases[i].field, &cases[i].bits, sizeof(cases[i].bits));
+        ck_assert_int_eq(plm_layer_spec_check(&spec, "gemma4", &err), PLM_ERR_UNSUPPORTED);
+        snprintf(want, sizeof(want), "gemma4: %s is not supported", cases[i].what);
+        ck_assert_str_eq(err.msg, want);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("model");
@@ -463,6 +504,7 @@ int main(void)
     tcase_add_test(tc, a_fused_tensor_of_another_length_is_refused);
     tcase_add_test(tc, a_layer_of_each_kind_is_marked);
     tcase_add_test(tc, a_group_has_layers);
+    tcase_add_test(tc, what_is_not_built_is_refused);
     tcase_add_loop_test(tc, the_longest_step_is_counted, 0, 4);
     tcase_add_loop_test(tc, what_the_arithmetic_can_not_do_is_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
