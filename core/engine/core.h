@@ -82,11 +82,6 @@ int plm_core_open(const struct plm_engine_env *env, const plim_engine_opts *opts
 int plm_core_create(const struct plm_engine_env *env, const plim_engine_opts *opts,
                     struct plm_core **ret, struct plm_error *err);
 void plm_core_destroy(struct plm_core *core); // NULL is allowed
-// A host limit that holds all tables for what was chosen, on a device of total_bytes.
-int64_t plm_core_host_needs(const struct plm_core *core, int64_t total_bytes);
-// Checks the host's budget, on a device of total_bytes, before the load.
-int plm_core_preflight_host(const struct plm_core *core, int64_t total_bytes,
-                            struct plm_error *err);
 // A seed that nobody can guess; in a simulation the next one of the environment's.
 uint64_t plm_core_seed(struct plm_core *core);
 // Whether ledger and driver agree on what this process holds, beside the driver's own as measured:

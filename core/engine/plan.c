@@ -9,6 +9,7 @@
 #include "core/engine/defaults.h"
 #include "core/engine/env.h"
 #include "core/engine/error.h"
+#include "core/engine/host_budget.h"
 #include "core/engine/opts.h"
 #include "core/engine/text_out.h"
 #include "core/plan/diff.h"

@@ -11,6 +11,7 @@
 #include "core/engine/defaults.h"
 #include "core/engine/forward.h"
 #include "core/engine/graphs.h"
+#include "core/engine/host_budget.h"
 #include "core/engine/load.h"
 #include "core/engine/residency.h"
 #include "core/engine/watch.h"
