@@ -152,7 +152,7 @@ struct plm_tload {
     uint32_t macros; // open ones
 };
 
-// All return false after plm_tload_fail.
+// symbols.c. All return false after plm_tload_fail.
 bool plm_tload_fail(struct plm_tload *p, int status, uint32_t line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 bool plm_tload_nomem(struct plm_tload *p);

@@ -4,21 +4,6 @@
 
 #include <string.h>
 
-bool plm_tpl_enter(struct plm_trun *r)
-{
-    if (++r->depth > r->limits.depth)
-        return plm_tpl_fail_limit(r, "depth");
-    return plm_tpl_step(r, 1);
-}
-
-bool plm_tpl_fail_undef(struct plm_trun *r, const struct plm_tval *v)
-{
-    if (v->name == NULL)
-        return plm_tpl_fail(r, "a value is undefined");
-    int n = (int)(v->name->len < 100 ? v->name->len : 100);
-    return plm_tpl_fail(r, "'%.*s' is undefined", n, v->name->ptr);
-}
-
 static bool look_up(struct plm_trun *r, uint32_t sym, struct plm_tval *ret)
 {
     for (const struct plm_tscope *s = r->scope; s != NULL; s = s->parent)

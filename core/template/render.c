@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face: load, render, limits, failures.
+// The public face: load, render, limits.
 #include "core/template/template.h"
 
 #include <json.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/text.h"
@@ -16,44 +14,6 @@ enum {
 };
 
 #define LOAD_MEMORY_MAX ((uint64_t)64 << 20) // tokens and tree of the largest source
-
-bool plm_tpl_fail(struct plm_trun *r, const char *fmt, ...)
-{
-    char what[300];
-    if (r->status != PLM_OK)
-        return false;
-    va_list ap;
-    va_start(ap, fmt);
-    plm_vsnprintf(what, sizeof(what), fmt, ap);
-    va_end(ap);
-    // Text of the conversation may have been cut in the middle of a character.
-    what[plm_utf8_valid_prefix(what, strlen(what))] = '\0';
-    r->status =
-        plm_fail(r->err, PLM_ERR_INVALID, "chat template, line %u: %s", (unsigned)r->line, what);
-    return false;
-}
-
-bool plm_tpl_fail_as(struct plm_trun *r, const char *msg)
-{
-    if (r->status == PLM_OK)
-        r->status = plm_fail(r->err, PLM_ERR_INVALID, "%s", msg);
-    return false;
-}
-
-bool plm_tpl_fail_memory(struct plm_trun *r)
-{
-    if (r->status == PLM_OK && !r->arena.over_limit)
-        r->status = plm_fail(r->err, PLM_ERR_NOMEM_HOST, "no host memory to render the template");
-    return plm_tpl_fail_limit(r, "memory bytes");
-}
-
-bool plm_tpl_fail_limit(struct plm_trun *r, const char *what)
-{
-    if (r->status == PLM_OK)
-        r->status = plm_fail(r->err, PLM_ERR_LIMIT, "chat template, line %u: limit of %s reached",
-                             (unsigned)r->line, what);
-    return false;
-}
 
 // Jinja reads CR and CRLF as LF, and drops one newline at the end.
 static bool normalize(struct plm_tload *p, struct plm_slice source)

@@ -56,6 +56,7 @@ bool plm_tpl_call(struct plm_trun *r, const struct plm_tval *callee, const struc
 bool plm_tpl_call_macro(struct plm_trun *r, const struct plm_tmacro *macro,
                         const struct plm_targs *args, struct plm_tval *ret);
 
+// fail.c
 bool plm_tpl_fail_undef(struct plm_trun *r, const struct plm_tval *v);
 bool plm_tpl_enter(struct plm_trun *r); // a level of nesting; leave with r->depth--
 

@@ -6,37 +6,11 @@
 #include <utf8proc.h>
 
 #include "core/base/utf8.h"
-#include "core/base/work.h"
 
 enum {
-    STEPS_PER_TELLING = 1024,  // a render's own count is the cheap one
     NEAR_CHARS = 64,           // of an end of a string, from where they are counted
     SLACK_BYTES_MAX = 4 << 20, // that a growing buffer takes ahead; large blocks move cheaply
 };
-
-bool plm_tpl_step(struct plm_trun *r, uint64_t n)
-{
-    r->steps += n;
-    if (r->steps > r->limits.steps)
-        return plm_tpl_fail_limit(r, "steps");
-    return r->steps - r->told_steps < STEPS_PER_TELLING || plm_tpl_tell_steps(r);
-}
-
-bool plm_tpl_tell_steps(struct plm_trun *r)
-{
-    const int status = plm_work_step(r->steps - r->told_steps);
-    r->told_steps = r->steps;
-    if (status == PLM_ERR_LIMIT)
-        return plm_tpl_fail_limit(r, "steps of one request");
-    if (status != PLM_OK && r->status == PLM_OK)
-        r->status = plm_fail(r->err, status, "the caller cancelled");
-    return status == PLM_OK;
-}
-
-bool plm_tpl_work(struct plm_trun *r, size_t bytes)
-{
-    return plm_tpl_step(r, bytes / PLM_WORK_BYTES_PER_STEP);
-}
 
 void *plm_tpl_alloc(struct plm_trun *r, size_t bytes)
 {

@@ -182,7 +182,7 @@ struct plm_trun {
     bool printed_args;
 };
 
-// Failures. All return false, so that callers write `return plm_tpl_fail(...)`.
+// Failures (fail.c). All return false, so that callers write `return plm_tpl_fail(...)`.
 bool plm_tpl_fail(struct plm_trun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool plm_tpl_fail_as(struct plm_trun *r, const char *msg); // INVALID, in these words alone
 bool plm_tpl_fail_memory(struct plm_trun *r);
