@@ -148,6 +148,13 @@ struct plm_plan {
     enum plm_plan_term blocks_bind;
 };
 
+// Allocations that hold its blocks.
+static inline int64_t plm_plan_slab_count(const struct plm_plan *plan)
+{
+    const int64_t each = plan->slabs.slab_blocks;
+    return each > 0 ? plan->blocks / each + (plan->blocks % each != 0) : 0;
+}
+
 // The worst shape that serving allows: rows, sequences, logits rows and context at their limits.
 static inline struct plm_shape plm_limits_shape(const struct plm_plan_limits *limits)
 {

@@ -39,6 +39,13 @@ struct plm_report_head {
     bool dry;               // planned without the device: there are no phases and no evidence
 };
 
+// Whether requests get the model's long rope factors, where it has two sets.
+static inline bool plm_report_is_long(const struct plm_report_head *head,
+                                      const struct plm_plan *plan)
+{
+    return plan->in.limits.max_context > head->short_context;
+}
+
 // profile may be NULL (a dry run: no evidence).
 void plm_report_plan_json(struct plm_buf *buf, const struct plm_report_head *head,
                           const struct plm_plan *plan, const struct plm_profile *profile);
