@@ -190,7 +190,8 @@ void plm_json_tree_finish(struct plm_json_tree *tree)
     tree->bytes = 0;
 }
 
-bool plm_json_tree_charge(struct plm_json_tree *tree, int64_t bytes)
+// False: the budget has no room.
+static bool charge(struct plm_json_tree *tree, int64_t bytes)
 {
     if (plm_host_charge(tree->host, tree->owner, bytes) != PLM_OK)
         return false;
@@ -232,7 +233,7 @@ int plm_json_tree_parse(struct plm_json_tree *tree, struct plm_slice text, struc
         r = plm_json_measure(text, tree->nodes_left, &cost, err);
     if (r != PLM_OK)
         return r;
-    if (!plm_json_tree_charge(tree, cost.tree_bytes))
+    if (!charge(tree, cost.tree_bytes))
         return no_memory(err);
     if (plm_host_charge(tree->host, tree->owner, cost.parse_bytes) != PLM_OK) {
         r = no_memory(err);
@@ -249,66 +250,4 @@ int plm_json_tree_parse(struct plm_json_tree *tree, struct plm_slice text, struc
     plm_host_discharge(tree->host, tree->owner, cost.tree_bytes);
     tree->bytes -= cost.tree_bytes;
     return r;
-}
-
-// ---- values that code makes ----
-
-struct json_object *plm_json_tree_object(struct plm_json_tree *tree)
-{
-    return plm_json_tree_charge(tree, object_bytes(0)) ? json_object_new_object() : NULL;
-}
-
-struct json_object *plm_json_tree_array(struct plm_json_tree *tree)
-{
-    return plm_json_tree_charge(tree, array_bytes(0)) ? json_object_new_array() : NULL;
-}
-
-struct json_object *plm_json_tree_string(struct plm_json_tree *tree, struct plm_slice text)
-{
-    if (text.len > INT32_MAX || !plm_json_tree_charge(tree, STRING_BYTES + (int64_t)text.len))
-        return NULL;
-    return json_object_new_string_len(text.len > 0 ? text.ptr : "", (int)text.len);
-}
-
-struct json_object *plm_json_tree_bool(struct plm_json_tree *tree, bool value)
-{
-    return plm_json_tree_charge(tree, VALUE_BYTES) ? json_object_new_boolean(value) : NULL;
-}
-
-struct json_object *plm_json_tree_copy(struct plm_json_tree *tree, struct json_object *object)
-{
-    struct json_object *copy = plm_json_tree_object(tree);
-    struct json_object_iterator it = json_object_iter_begin(object);
-    struct json_object_iterator end = json_object_iter_end(object);
-    for (; copy != NULL && !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
-        if (plm_json_tree_set(tree, copy, json_object_iter_peek_name(&it),
-                              json_object_get(json_object_iter_peek_value(&it))))
-            continue;
-        json_object_put(copy);
-        return NULL;
-    }
-    return copy;
-}
-
-bool plm_json_tree_set(struct plm_json_tree *tree, struct json_object *object, const char *name,
-                       struct json_object *value)
-{
-    const size_t n = (size_t)json_object_object_length(object);
-    const int64_t bytes =
-        NAME_BYTES + (int64_t)strlen(name) + object_bytes(n + 1) - object_bytes(n);
-    if (plm_json_tree_charge(tree, bytes) && json_object_object_add(object, name, value) == 0)
-        return true;
-    json_object_put(value);
-    return false;
-}
-
-bool plm_json_tree_append(struct plm_json_tree *tree, struct json_object *array,
-                          struct json_object *value)
-{
-    const size_t n = json_object_array_length(array);
-    if (plm_json_tree_charge(tree, array_bytes(n + 1) - array_bytes(n)) &&
-        json_object_array_add(array, value) == 0)
-        return true;
-    json_object_put(value);
-    return false;
 }

@@ -2,7 +2,7 @@
 // Trees of json-c made from foreign text, on the host budget. json-c takes its memory from malloc
 // behind the budget's back, and a value costs far more than its text: "{}," of three bytes becomes
 // 800. So what a text can become is found out by one scan over it and charged before json-c sees
-// it, and the charge ends together with the tree. The same holds for what code builds.
+// it, and the charge ends together with the tree.
 #ifndef PLM_BASE_JSON_TREE_H
 #define PLM_BASE_JSON_TREE_H
 
@@ -37,9 +37,6 @@ void plm_json_tree_init(struct plm_json_tree *tree, struct plm_host *host,
 // or be charged elsewhere. The tree may be used again after another init.
 void plm_json_tree_finish(struct plm_json_tree *tree);
 
-// Charges bytes more to the tree. False: the budget has no room.
-bool plm_json_tree_charge(struct plm_json_tree *tree, int64_t bytes);
-
 // Reads a text on the tree's charge. *ret (NULL: null) is the caller's, who makes it the root, puts
 // it somewhere below, or frees it; its charge stays with the tree in each case. Strict: UTF-8
 // without NUL, no comments, nothing behind the value; escaped surrogate pairs are what they spell.
@@ -47,20 +44,6 @@ bool plm_json_tree_charge(struct plm_json_tree *tree, int64_t bytes);
 // refused leaves the charge as it was.
 int plm_json_tree_parse(struct plm_json_tree *tree, struct plm_slice text, struct json_object **ret,
                         struct plm_error *err);
-
-// New values on the tree's charge, the caller's like those of a parse. NULL: no host memory.
-struct json_object *plm_json_tree_object(struct plm_json_tree *tree);
-struct json_object *plm_json_tree_array(struct plm_json_tree *tree);
-struct json_object *plm_json_tree_string(struct plm_json_tree *tree, struct plm_slice text);
-struct json_object *plm_json_tree_bool(struct plm_json_tree *tree, bool value);
-// A new object with the same members; the members themselves are shared.
-struct json_object *plm_json_tree_copy(struct plm_json_tree *tree, struct json_object *object);
-// Puts a value (NULL: null) into an object or at the end of an array, on the tree's charge. Both
-// take the reference, also when they fail. False: no host memory.
-bool plm_json_tree_set(struct plm_json_tree *tree, struct json_object *object, const char *name,
-                       struct json_object *value);
-bool plm_json_tree_append(struct plm_json_tree *tree, struct json_object *array,
-                          struct json_object *value);
 
 // What a text can become, found by one pass over it.
 struct plm_json_cost {

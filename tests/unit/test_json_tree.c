@@ -140,46 +140,6 @@ START_TEST(charge_is_not_wanton)
 }
 END_TEST
 
-START_TEST(charge_covers_what_code_builds)
-{
-    struct plm_host *host = plm_host_create(0);
-    struct plm_json_tree tree, copies;
-    plm_json_tree_init(&tree, host, PLM_HOST_REQUEST);
-    plm_json_tree_init(&copies, host, PLM_HOST_REQUEST);
-    const size_t before = heap_bytes();
-    tree.root = plm_json_tree_array(&tree);
-    for (int i = 0; i < 1000; i++) {
-        struct json_object *object = plm_json_tree_object(&tree);
-        for (int k = 0; k < i; k++) {
-            char name[24];
-            snprintf(name, sizeof(name), "member %d", k);
-            ck_assert(plm_json_tree_set(
-                &tree, object, name,
-                k % 3 == 0   ? NULL
-                : k % 3 == 1 ? plm_json_tree_bool(&tree, true)
-                             : plm_json_tree_string(&tree, PLM_SLICE("a few words"))));
-        }
-        ck_assert(plm_json_tree_append(&tree, tree.root, object));
-        ck_assert_int_ge(tree.bytes, (int64_t)(heap_bytes() - before));
-    }
-    // Shallow copies too, whose members nobody pays twice for.
-    const size_t between = heap_bytes();
-    copies.root = plm_json_tree_array(&copies);
-    for (size_t i = 0; i < 1000; i++) {
-        struct json_object *object = json_object_array_get_idx(tree.root, i);
-        struct json_object *copy = plm_json_tree_copy(&copies, object);
-        ck_assert(json_object_equal(copy, object));
-        ck_assert(plm_json_tree_append(&copies, copies.root, copy));
-        ck_assert_int_ge(copies.bytes, (int64_t)(heap_bytes() - between));
-    }
-    ck_assert_int_lt(copies.bytes, tree.bytes);
-    plm_json_tree_finish(&copies);
-    plm_json_tree_finish(&tree);
-    ck_assert_int_eq(plm_host_destroy(host), 0);
-    ck_assert_uint_le(heap_bytes(), before);
-}
-END_TEST
-
 // A budget that is too small for the charge gets no tree at all, at no byte of it.
 START_TEST(budget_holds)
 {
@@ -193,10 +153,7 @@ START_TEST(budget_holds)
     ck_assert_int_eq(
         plm_json_tree_parse(&tree, (struct plm_slice){text, strlen(text)}, &tree.root, &err),
         PLM_ERR_NOMEM_HOST);
-    ck_assert_uint_le(heap_peak(), before + 4096);      // of the message
-    for (int i = 0; i < 5000 && tree.root == NULL; i++) // nor does what code builds
-        tree.root = plm_json_tree_object(&tree);
-    ck_assert(!plm_json_tree_charge(&tree, 4 << 20));
+    ck_assert_uint_le(heap_peak(), before + 4096); // of the message
     plm_json_tree_finish(&tree);
     free(text);
     ck_assert_int_eq(plm_host_destroy(host), 0);
@@ -279,7 +236,6 @@ int main(void)
     tcase_add_loop_test(tc, charge_covers_what_a_text_becomes, 0, shapes);
     tcase_add_loop_test(tc, charge_covers_texts_that_end_early, 0, shapes);
     tcase_add_test(tc, charge_is_not_wanton);
-    tcase_add_test(tc, charge_covers_what_code_builds);
     tcase_add_test(tc, budget_holds);
     tcase_add_test(tc, limits_are_named);
     tcase_add_test(tc, foreign_text_is_judged);
