@@ -53,19 +53,3 @@ size_t plm_utf8_valid_prefix(const char *s, size_t n)
     }
     return n;
 }
-
-size_t plm_utf8_incomplete_tail(const char *s, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)s;
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        unsigned char c = p[n - back];
-        if ((c & 0xC0) == 0x80)
-            continue;
-        size_t len = c >= 0xF0 && c < 0xF5   ? 4
-                     : c >= 0xE0 && c < 0xF0 ? 3
-                     : c >= 0xC2 && c < 0xE0 ? 2
-                                             : 1;
-        return len > back ? back : 0;
-    }
-    return 0;
-}

@@ -14,7 +14,5 @@ size_t plm_utf8_decode(const char *s, size_t n, uint32_t *ret_cp);
 size_t plm_utf8_encode(uint32_t cp, char out[4]);
 // Offset of the first byte that is not part of a valid character, or n when all is valid.
 size_t plm_utf8_valid_prefix(const char *s, size_t n);
-// Bytes at the end of s that are the start of a character whose rest may still come (0 to 3).
-size_t plm_utf8_incomplete_tail(const char *s, size_t n);
 
 #endif
