@@ -164,8 +164,8 @@ bool plm_sched_enter(struct plm_sched *s, struct plm_seq *seq)
     bool good = true;
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         if (s->kv.windows[g] != 0)
-            *plm_sched_span(s, g, slot) = (struct plm_block_span){
-                plm_kv_first_block(s->kv.windows[g], n * PLM_KV_BLOCK_TOKENS), n};
+            *plm_sched_first(s, g, slot) =
+                plm_kv_first_block(s->kv.windows[g], n * PLM_KV_BLOCK_TOKENS);
         else if (good && !(good = fill_up(s, g, ids[g], n, need)))
             for (uint32_t before = 0; before < g; before++)
                 if (s->kv.windows[before] == 0)
@@ -220,7 +220,7 @@ static void move_slot(struct plm_sched *s, uint32_t last, uint32_t slot)
         memcpy(plm_sched_ids(s, g, slot), plm_sched_ids(s, g, last),
                moved->n_blocks * sizeof(uint32_t));
         if (s->windowed)
-            *plm_sched_span(s, g, slot) = *plm_sched_span(s, g, last);
+            *plm_sched_first(s, g, slot) = *plm_sched_first(s, g, last);
     }
     moved->slot = slot;
     s->slots[slot] = s->slots[last];

@@ -20,9 +20,9 @@ static bool create_tables(struct plm_sched *s)
         s->sequence_blocks[g] = plm_kv_sequence_blocks(s->kv.windows[g], s->opts.max_context);
     }
     if (s->windowed)
-        s->spans = plm_calloc(s->host, PLM_HOST_KV, seqs, s->kv.n_groups * sizeof(*s->spans));
+        s->firsts = plm_calloc(s->host, PLM_HOST_KV, seqs, s->kv.n_groups * sizeof(*s->firsts));
     s->blocks = plm_calloc(s->host, PLM_HOST_SCHED, seqs, sizeof(*s->blocks));
-    return good && s->blocks != NULL && (s->spans != NULL || !s->windowed);
+    return good && s->blocks != NULL && (s->firsts != NULL || !s->windowed);
 }
 
 int plm_sched_create(struct plm_host *host, const struct plm_sched_opts *opts,
@@ -63,7 +63,7 @@ void plm_sched_destroy(struct plm_sched *s)
         return;
     for (uint32_t g = 0; g < s->kv.n_groups; g++)
         plm_free(s->host, s->ids[g]);
-    plm_free(s->host, s->spans);
+    plm_free(s->host, s->firsts);
     plm_free(s->host, s->blocks);
     plm_free(s->host, s->slots);
     plm_free(s->host, s->due);

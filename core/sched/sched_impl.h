@@ -35,12 +35,6 @@ struct plm_running {
     uint32_t room;       // tokens that its blocks hold
 };
 
-// A running sequence in a group with a window: it has the blocks [first, end) of its context, and
-// some before them where forks will want those.
-struct plm_block_span {
-    uint32_t first, end;
-};
-
 struct plm_sched {
     struct plm_host *host;
     struct plm_sched_opts opts;
@@ -68,11 +62,13 @@ struct plm_sched {
     uint32_t max_blocks;       // of one sequence
     // Of each group. PLM_KV_NO_BLOCK: a window has left it behind.
     uint32_t *ids[PLM_KV_GROUPS_MAX]; // [max_sequences, max_blocks]
-    struct plm_block_span *spans;     // [max_sequences, groups], where a group has a window
-    struct plm_batch_blocks *blocks;  // [max_sequences]
-    uint64_t versions;                // given out
-    uint32_t stride;                  // of the tables; a power of two times 16, or max_blocks
-    struct plm_seq **needs_block;     // [max_sequences] running ones that need a block
+    // [max_sequences, groups], where a group has a window: the first block that a sequence needs.
+    // Of those before it some are kept where forks will want them.
+    uint32_t *firsts;
+    struct plm_batch_blocks *blocks; // [max_sequences]
+    uint64_t versions;               // given out
+    uint32_t stride;                 // of the tables; a power of two times 16, or max_blocks
+    struct plm_seq **needs_block;    // [max_sequences] running ones that need a block
     uint32_t n_needs_block;
 
     // The step.
@@ -88,10 +84,9 @@ static inline uint32_t *plm_sched_ids(const struct plm_sched *s, uint32_t group,
     return s->ids[group] + (size_t)slot * s->max_blocks;
 }
 
-static inline struct plm_block_span *plm_sched_span(const struct plm_sched *s, uint32_t group,
-                                                    uint32_t slot)
+static inline uint32_t *plm_sched_first(const struct plm_sched *s, uint32_t group, uint32_t slot)
 {
-    return &s->spans[(size_t)slot * s->kv.n_groups + group];
+    return &s->firsts[(size_t)slot * s->kv.n_groups + group];
 }
 
 // The blocks of a slot are others than they were.

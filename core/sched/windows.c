@@ -57,8 +57,8 @@ static void give_up(struct plm_sched *s, uint32_t group, uint32_t slot, uint32_t
 static void give_up_kept(struct plm_sched *s, uint32_t group, const struct plm_seq *seq,
                          struct kept kept)
 {
-    const struct plm_block_span *span = plm_sched_span(s, group, seq->slot);
-    for (uint32_t b = kept.from; b < kept.to && b < span->first; b++)
+    const uint32_t first = *plm_sched_first(s, group, seq->slot);
+    for (uint32_t b = kept.from; b < kept.to && b < first; b++)
         give_up(s, group, seq->slot, b);
 }
 
@@ -93,15 +93,14 @@ bool plm_windows_has(const struct plm_sched *s, const struct plm_seq *parent, ui
 static void trim(struct plm_sched *s, uint32_t group, uint32_t slot)
 {
     const struct plm_running *r = &s->slots[slot];
-    struct plm_block_span *span = plm_sched_span(s, group, slot);
+    const uint32_t first = *plm_sched_first(s, group, slot), had = s->blocks[slot].n[group];
+    uint32_t *n = &s->blocks[slot].n[group];
     if (r->n_batch > 0 || r->n_tokens - r->n_computed == 1)
         return;
-    while (span->end > plm_kv_blocks(r->n_computed) && span->end > span->first)
-        give_up(s, group, slot, --span->end);
-    if (s->blocks[slot].n[group] > span->end) {
-        s->blocks[slot].n[group] = span->end;
+    while (*n > plm_kv_blocks(r->n_computed) && *n > first)
+        give_up(s, group, slot, --*n);
+    if (*n < had)
         plm_sched_renew(s, slot);
-    }
 }
 
 // A block of a group; what is kept without need goes for it. PLM_KV_NO_BLOCK: there is none.
@@ -122,14 +121,14 @@ uint32_t plm_windows_extend(struct plm_sched *s, uint32_t slot, uint32_t until)
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         if (s->kv.windows[g] == 0)
             continue;
-        struct plm_block_span *span = plm_sched_span(s, g, slot);
-        while ((uint64_t)span->end * PLM_KV_BLOCK_TOKENS < until) {
+        const uint32_t *n = &s->blocks[slot].n[g];
+        while ((uint64_t)*n * PLM_KV_BLOCK_TOKENS < until) {
             const uint32_t block = take_block(s, g);
             if (block == PLM_KV_NO_BLOCK) {
-                until = span->end * PLM_KV_BLOCK_TOKENS;
+                until = *n * PLM_KV_BLOCK_TOKENS;
                 break;
             }
-            plm_sched_set_block(s, g, slot, span->end++, block);
+            plm_sched_set_block(s, g, slot, *n, block);
         }
     }
     return until;
@@ -141,12 +140,12 @@ void plm_windows_advance(struct plm_sched *s, uint32_t slot)
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         if (s->kv.windows[g] == 0)
             continue;
-        struct plm_block_span *span = plm_sched_span(s, g, slot);
+        uint32_t *at = plm_sched_first(s, g, slot);
         const struct kept kept = kept_for_forks(s, r->seq, g);
         const uint32_t first = plm_kv_first_block(s->kv.windows[g], r->n_computed);
-        for (; span->first < first && span->first < span->end; span->first++) {
-            if (span->first < kept.from || span->first >= kept.to)
-                give_up(s, g, slot, span->first);
+        for (; *at < first && *at < s->blocks[slot].n[g]; ++*at) {
+            if (*at < kept.from || *at >= kept.to)
+                give_up(s, g, slot, *at);
         }
     }
 }
@@ -155,7 +154,7 @@ uint32_t plm_windows_due(const struct plm_sched *s, uint32_t slot)
 {
     uint64_t due = UINT32_MAX;
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
-        const uint64_t next = plm_sched_span(s, g, slot)->first + UINT64_C(1);
+        const uint64_t next = *plm_sched_first(s, g, slot) + UINT64_C(1);
         const uint64_t at = next * PLM_KV_BLOCK_TOKENS + s->kv.windows[g] - 1;
         if (s->kv.windows[g] != 0 && at < due)
             due = at;
@@ -168,11 +167,11 @@ void plm_windows_release(struct plm_sched *s, uint32_t slot)
     for (uint32_t g = 0; g < s->kv.n_groups; g++) {
         if (s->kv.windows[g] == 0)
             continue;
-        const struct plm_block_span *span = plm_sched_span(s, g, slot);
         const struct kept kept = kept_for_forks(s, s->slots[slot].seq, g);
-        uint32_t from = span->first;
+        uint32_t from = *plm_sched_first(s, g, slot);
         if (kept.from < kept.to && kept.from < from)
             from = kept.from;
-        plm_kv_pool_release(s->kv.pools[g], plm_sched_ids(s, g, slot) + from, span->end - from);
+        plm_kv_pool_release(s->kv.pools[g], plm_sched_ids(s, g, slot) + from,
+                            s->blocks[slot].n[g] - from);
     }
 }

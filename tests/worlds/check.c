@@ -473,7 +473,7 @@ static void check_group(struct run *run, uint32_t g)
     for (uint32_t slot = 0; slot < s->running; slot++) {
         const struct plm_seq *seq = s->slots[slot].seq;
         const uint32_t *ids = plm_sched_ids(s, g, slot);
-        const uint32_t n = s->kv.windows[g] != 0 ? plm_sched_span(s, g, slot)->end : seq->n_blocks;
+        const uint32_t n = s->blocks[slot].n[g];
         for (uint32_t b = 0; b < n; b++) {
             if (ids[b] == PLM_KV_NO_BLOCK && s->kv.windows[g] != 0)
                 continue; // its window left it behind
