@@ -43,27 +43,27 @@
 #define PLM_SCALES_HAVE_M(scales) ((scales) == PLM_SCALES_D_M || (scales) == PLM_SCALES_D_M_SUB)
 
 // BACKENDS
-#define PLM_BACKENDS_NONE    0
-#define PLM_BACKENDS_CPU     1
-#define PLM_BACKENDS_GPU     2 // CUDA and HIP
-#define PLM_BACKENDS_VULKAN  4
-#define PLM_BACKENDS_CPU_GPU 3 // with few variants
-#define PLM_BACKENDS_EVERY   7
+#define PLM_BACKENDS_NONE      0
+#define PLM_BACKENDS_CPU       1
+#define PLM_BACKENDS_GPU       2 // CUDA and HIP
+#define PLM_BACKENDS_VULKAN    4
+#define PLM_BACKENDS_EVERY     7
+#define PLM_BACKENDS_EVERY_FEW 7
 #ifndef PLM_SHADER
 // What stands in parentheses where any backend has kernels, by the word of BACKENDS.
 #define PLM_WITH_KERNELS_NONE(...)
-#define PLM_WITH_KERNELS_CPU(...)     __VA_ARGS__
-#define PLM_WITH_KERNELS_CPU_GPU(...) __VA_ARGS__
-#define PLM_WITH_KERNELS_EVERY(...)   __VA_ARGS__
+#define PLM_WITH_KERNELS_CPU(...)       __VA_ARGS__
+#define PLM_WITH_KERNELS_EVERY_FEW(...) __VA_ARGS__
+#define PLM_WITH_KERNELS_EVERY(...)     __VA_ARGS__
 // What stands in parentheses where CUDA and HIP have kernels, by the word of BACKENDS and of CODES.
 #define PLM_ON_GPU_NONE(...)
 #define PLM_ON_GPU_CPU(...)
-#define PLM_ON_GPU_CPU_GPU(...) __VA_ARGS__
-#define PLM_ON_GPU_EVERY(...)   __VA_ARGS__
+#define PLM_ON_GPU_EVERY_FEW(...) __VA_ARGS__
+#define PLM_ON_GPU_EVERY(...)     __VA_ARGS__
 // All variants of a type's products, or few: products are most of what the images take to
 // compile, so types that files hold less often have those alone that decode and prompts need.
-#define PLM_GPU_VARIANTS_CPU_GPU(all, few) few
-#define PLM_GPU_VARIANTS_EVERY(all, few)   all
+#define PLM_GPU_VARIANTS_EVERY_FEW(all, few) few
+#define PLM_GPU_VARIANTS_EVERY(all, few)     all
 #define PLM_QUANTISED_UNKNOWN(...)
 #define PLM_QUANTISED_ELEMENTS(...)
 #define PLM_QUANTISED_PAIRS(...)     __VA_ARGS__

@@ -80,8 +80,8 @@ static int vulkan_empty_cache(struct plm_backend_device *dev, uint64_t *ret_rele
 static int vulkan_weight_layout(const struct plm_backend_device *dev, enum plm_type type,
                                 uint32_t n_in, uint32_t n_out, struct plm_weight_layout *ret)
 {
-    (void)dev;
-    if ((plm_panel_type(type).backends & PLM_BACKENDS_VULKAN) == 0)
+    // Without a device, for a plan, any that runs Vulkan 1.3.
+    if (!plm_vk_multiplies(dev != NULL ? dev->physical.needs_met : UINT32_MAX, type))
         return PLM_ERR_UNSUPPORTED;
     return plm_panel_weight_layout(type, n_in, n_out, ret);
 }

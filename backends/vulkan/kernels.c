@@ -312,6 +312,16 @@ void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f1
         }
 }
 
+bool plm_vk_multiplies(uint32_t needs_met, uint32_t type)
+{
+    const enum acts acts = plm_panel_type(type).block == 1 ? F32_ACT : Q8_ACT;
+    for (uint16_t i = 0; i < ROWS && type_name(type) != NULL; i++)
+        if (table[i].op == PLM_OP_MATMUL && table[i].acts == acts && table[i].math != F16_MATH &&
+            find_shader(&(struct plm_vk_kernel){.row = i, .type = (uint16_t)type}, needs_met) >= 0)
+            return true;
+    return false;
+}
+
 uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels)
 {
     uint64_t ops = 0;

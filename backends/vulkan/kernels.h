@@ -33,6 +33,8 @@ struct plm_vk_kernels {
 // minutes.
 void plm_vk_kernels_init(struct plm_vk_kernels *ret, uint32_t needs_met, bool f16_math,
                          bool fast_compile);
+// Whether a device that meets these needs has the products of weights of a type.
+bool plm_vk_multiplies(uint32_t needs_met, uint32_t type);
 // Mask of 1 << PLM_OP_x that have a kernel.
 uint64_t plm_vk_kernels_ops(const struct plm_vk_kernels *kernels);
 

@@ -51,12 +51,12 @@ vec4 plm_quad_value(uint64_t line, uint k)
 // One block of 32 inputs as it lies in memory.
 struct plm_quad {
     uvec4 line[PLM_QUAD_LINES];
-    uvec2 d; // four halves
-#if defined(PLM_W_HAS_OFFSET)
+    uvec2 d; // four halves; E8M0: four bytes
+#if defined(PLM_W_HAS_OFFSET) || defined(PLM_W_HAS_MINIMA)
     uvec2 m;
 #endif
 #if PLM_W_BLOCK == 256
-    uvec2 sub; // D_M_SUB: sc and mn, D_HALVES: both sc, a byte per row
+    uvec2 sub; // factors, a byte per row: D_M_SUB: sc and mn, D_SUB: sc, else those of both halves
 #endif
 };
 
@@ -80,15 +80,24 @@ plm_quad plm_quad_load(plm_quad_panel p, uint b)
     [[unroll]] for (uint i = 0u; i < PLM_QUAD_LINES; i++)
         w.line[i] = plm_words4(quants + i * 64u);
     uint64_t scales = p.scales + b / (PLM_W_BLOCK / 32) * PLM_W_SCALE_BYTES;
+#if PLM_W_SCALES == PLM_SCALES_E8M0
+    w.d = uvec2(plm_u32_at(scales - p.quad * 4u).v, 0u);
+#else
     w.d = plm_words2(scales);
-#if defined(PLM_W_HAS_OFFSET)
+#endif
+#if defined(PLM_W_HAS_OFFSET) || defined(PLM_W_HAS_MINIMA)
     w.m = plm_words2(scales + 32u);
 #endif
 #if PLM_W_BLOCK == 256
-    // The records of sub-scales: 16 bytes each, after the halves.
+    // The records of factors: 16 bytes each, after the halves.
     uint64_t sub = scales - p.quad * 4u + b % 8u * 16u;
 #if PLM_W_SCALES == PLM_SCALES_D_M_SUB
     w.sub = uvec2(plm_u32_at(sub + 64u).v, plm_u32_at(sub + 192u).v);
+#elif PLM_W_SCALES == PLM_SCALES_D_SUB
+    w.sub = uvec2(plm_u32_at(sub + 32u).v, 0u);
+#elif PLM_W_SCALES == PLM_SCALES_D_M_HALVES
+    sub += b % 8u * 16u;
+    w.sub = uvec2(plm_u32_at(sub + 64u).v, plm_u32_at(sub + 80u).v);
 #else
     sub += b % 8u * 16u;
     w.sub = uvec2(plm_u32_at(sub + 32u).v, plm_u32_at(sub + 48u).v);
@@ -97,14 +106,17 @@ plm_quad plm_quad_load(plm_quad_panel p, uint b)
     return w;
 }
 
-// The factors of a block: dw and mw of kernels/layout.md, and the integer factors of D_HALVES.
+// The factors of a block: dw and mw of kernels/layout.md, and the integer factors of its halves.
 struct plm_quad_scales {
     vec4 d;
-#if defined(PLM_W_HAS_OFFSET)
+#if defined(PLM_W_HAS_OFFSET) || defined(PLM_W_HAS_MINIMA)
     vec4 m;
 #endif
-#if PLM_W_SCALES == PLM_SCALES_D_HALVES
+#if defined(PLM_W_HAS_HALVES)
     ivec4 sc[2];
+#endif
+#if defined(PLM_W_HAS_MINIMA)
+    ivec4 mn[2];
 #endif
 };
 
@@ -122,34 +134,60 @@ uvec4 plm_quad_bytes(uint bytes)
 plm_quad_scales plm_quad_scales_of(plm_quad w)
 {
     plm_quad_scales s;
+#if PLM_W_SCALES == PLM_SCALES_E8M0
+    const uvec4 e = plm_quad_bytes(w.d.x);
+    precise vec4 d = vec4(plm_e8m0_half(e.x), plm_e8m0_half(e.y), plm_e8m0_half(e.z), plm_e8m0_half(e.w));
+#else
     precise vec4 d = plm_quad_halves(w.d);
+#endif
 #if PLM_W_SCALES == PLM_SCALES_D_M_SUB
     d = d * vec4(plm_quad_bytes(w.sub.x));
     precise vec4 m = -(plm_quad_halves(w.m) * vec4(plm_quad_bytes(w.sub.y)));
     s.m = m;
 #elif defined(PLM_W_HAS_OFFSET)
     s.m = plm_quad_halves(w.m);
+#elif PLM_W_SCALES == PLM_SCALES_D_SUB
+    d = d * vec4(ivec4(plm_quad_bytes(w.sub.x) << 24) >> 24);
 #elif PLM_W_SCALES == PLM_SCALES_D_HALVES
     s.sc[0] = ivec4(plm_quad_bytes(w.sub.x) << 24) >> 24;
     s.sc[1] = ivec4(plm_quad_bytes(w.sub.y) << 24) >> 24;
+#elif defined(PLM_W_HAS_MINIMA)
+    s.sc[0] = ivec4(plm_quad_bytes(w.sub.x & 0x0f0f0f0fu));
+    s.sc[1] = ivec4(plm_quad_bytes(w.sub.y & 0x0f0f0f0fu));
+    s.mn[0] = ivec4(plm_quad_bytes(w.sub.x >> 4 & 0x0f0f0f0fu));
+    s.mn[1] = ivec4(plm_quad_bytes(w.sub.y >> 4 & 0x0f0f0f0fu));
+    s.m = -plm_quad_halves(w.m);
 #endif
     s.d = d;
     return s;
 }
 
-// Inputs 4g .. 4g+3 of the rows as bytes: Q8_0's signed, the unsigned codes of the others. g is a
-// constant where this is called.
+// Types whose zero is 128 multiply signed bytes, from which the zero has been taken, all others the
+// unsigned values of their codes.
+#define PLM_W_SIGNED (PLM_W_ZERO == 128)
+
+// Inputs 4g .. 4g+3 of the rows as such bytes. g is a constant where this is called.
 uvec4 plm_quad_codes(plm_quad w, uint g)
 {
 #if PLM_W_CODES == PLM_CODES_BYTES
-    return w.line[g] ^ 0x80808080u;
+    uvec4 codes = w.line[g];
+#elif PLM_W_CODES == PLM_CODES_PAIRS || PLM_W_CODES == PLM_CODES_PAIRS_1
+    uvec4 codes = w.line[g / 4u] >> (g & 3u) * 2u & 0x03030303u;
 #else
     uvec4 codes = w.line[g & 3u] >> (g & 4u) & 0x0f0f0f0fu;
-#if PLM_W_CODES == PLM_CODES_NIBBLES_2
+#endif
+#if PLM_W_CODES == PLM_CODES_PAIRS_1
+    codes |= (w.line[2] >> g & 0x01010101u) << 2;
+#elif PLM_W_CODES == PLM_CODES_NIBBLES_1
+    codes |= (w.line[4] >> g & 0x01010101u) << 4;
+#elif PLM_W_CODES == PLM_CODES_NIBBLES_2
     codes |= (w.line[4u + g / 4u] >> (g & 3u) * 2u & 0x03030303u) << 4;
 #endif
-    return codes;
+    codes = plm_code_values(codes);
+#if PLM_W_SIGNED
+    codes ^= 0x80808080u;
 #endif
+    return codes;
 }
 
 #if defined(PLM_DOT)
@@ -166,7 +204,7 @@ ivec4 plm_quad_dot(uvec4 codes, uint x, ivec4 sum)
                        plm_sdot(codes.w, x, 0));
 #else
     [[unroll]] for (int c = 0; c < 4; c++) {
-#if PLM_W_CODES == PLM_CODES_BYTES
+#if PLM_W_SIGNED
         sum += bitfieldExtract(ivec4(codes), c * 8, 8) * bitfieldExtract(int(x), c * 8, 8);
 #else
         sum += ivec4(codes >> c * 8 & 0xffu) * bitfieldExtract(int(x), c * 8, 8);
@@ -207,15 +245,25 @@ vec4 plm_quad_add_q8(plm_quad w, plm_quad_scales s, plm_record x, vec4 acc)
         dot[g / 4u] = plm_quad_dot(plm_quad_codes(w, g), x.word[g], dot[g / 4u]);
     const int s2 = int(x.word[PLM_ACT_Q8_S / 4]);
     const ivec2 sums = ivec2(bitfieldExtract(s2, 0, 16), s2 >> 16);
-#if PLM_W_SCALES == PLM_SCALES_D_HALVES
-    ivec4 all = s.sc[0] * (dot[0] - PLM_W_ZERO * sums.x) + s.sc[1] * (dot[1] - PLM_W_ZERO * sums.y);
-#elif PLM_W_ZERO != 0 && PLM_W_CODES != PLM_CODES_BYTES
-    ivec4 all = dot[0] + dot[1] - PLM_W_ZERO * (sums.x + sums.y);
-#else
-    ivec4 all = dot[0] + dot[1];
+#if PLM_W_ZERO != 0 && !PLM_W_SIGNED
+    dot[0] -= PLM_W_ZERO * sums.x;
+    dot[1] -= PLM_W_ZERO * sums.y;
 #endif
-    precise vec4 factor = s.d * uintBitsToFloat(x.word[PLM_ACT_Q8_D / 4]);
-    precise vec4 ret = plm_fma(vec4(all), factor, acc);
+#if defined(PLM_W_HAS_HALVES)
+    vec4 all = vec4(s.sc[0] * dot[0] + s.sc[1] * dot[1]);
+#else
+    vec4 all = vec4(dot[0] + dot[1]);
+#endif
+    const float dx = uintBitsToFloat(x.word[PLM_ACT_Q8_D / 4]);
+#if defined(PLM_W_HAS_MINIMA)
+    vec4 minima = vec4(s.mn[0] * sums.x + s.mn[1] * sums.y);
+    precise vec4 both = all * s.d;
+    both = plm_fma(minima, s.m, both);
+    precise vec4 ret = plm_fma(both, vec4(dx), acc);
+#else
+    precise vec4 factor = s.d * dx;
+    precise vec4 ret = plm_fma(all, factor, acc);
+#endif
 #if defined(PLM_W_HAS_OFFSET)
     ret = plm_fma(s.m, vec4(uintBitsToFloat(x.word[PLM_ACT_Q8_DS / 4])), ret);
 #endif
@@ -226,18 +274,21 @@ vec4 plm_quad_add_q8(plm_quad w, plm_quad_scales s, plm_record x, vec4 acc)
 vec4 plm_quad_value(plm_quad w, plm_quad_scales s, uint g, int c)
 {
     uvec4 codes = plm_quad_codes(w, g);
-#if PLM_W_CODES == PLM_CODES_BYTES
+#if PLM_W_SIGNED
     ivec4 q = bitfieldExtract(ivec4(codes), c * 8, 8);
 #else
     ivec4 q = ivec4(codes >> c * 8 & 0xffu) - PLM_W_ZERO;
 #endif
     precise vec4 x = s.d;
-#if PLM_W_SCALES == PLM_SCALES_D_HALVES
+#if defined(PLM_W_HAS_HALVES)
     x = x * vec4(s.sc[g / 4u]);
 #endif
     x = x * vec4(q);
 #if defined(PLM_W_HAS_OFFSET)
     x = x + s.m;
+#elif defined(PLM_W_HAS_MINIMA)
+    precise vec4 m = s.m * vec4(s.mn[g / 4u]);
+    x = x + m;
 #endif
     return x;
 }

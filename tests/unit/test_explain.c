@@ -411,10 +411,6 @@ START_TEST(wrong_questions_are_refused)
     opts.ctx_size = 1u << 30;
     refuses(&opts, H100_READS, PLIM_ERR_INVALID, "was trained for");
     opts.ctx_size = 0;
-    opts.model_path = TEST_MODELS "/llama-tied-q5_0.gguf";
-    refuses(&opts, H100_READS, PLIM_ERR_UNSUPPORTED,
-            " has the type Q5_0, which the device vulkan does not take");
-    json_object_put(explain(opts.model_path, "cpu", 0));
     opts.model_path = TEST_MODELS "/README.md";
     refuses(&opts, H100_READS, PLIM_ERR_FORMAT, "");
     opts.model_path = "/nonexistent";

@@ -148,14 +148,16 @@ static union args args_of(enum plm_op op, uint32_t rows, uint32_t type)
     return a;
 }
 
-// Calls check for every op, every type that a weight can have, and few and many rows.
+static uint32_t needs = ALL_NEEDS; // that the device of `kernels` meets
+
+// Calls check for every op, every type that a weight can have there, and few and many rows.
 static void each(void (*check)(enum plm_op op, const union args *a, uint32_t rows))
 {
     static const uint32_t rows[] = {1, 2, 3, 4, 8, 9, 512, ROWS_MAX};
     for (enum plm_op op = 0; op < PLM_OP_SAMPLE; op++) // the last one, which no shader does
         for (uint32_t type = 0; type < PLM_VK_TYPES; type++)
             for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-                if ((plm_panel_type(type).backends & PLM_BACKENDS_VULKAN) != 0) {
+                if (plm_vk_multiplies(needs, type)) {
                     const union args a = args_of(op, rows[i], type);
                     check(op, &a, rows[i]);
                 }
@@ -184,13 +186,26 @@ END_TEST
 
 START_TEST(what_a_device_lacks_is_not_chosen)
 {
-    // Without any optional feature every op still has one.
+    // Without any optional feature every op still has one, for most types.
     plm_vk_kernels_init(&kernels, 0, false, true);
+    needs = 0;
     each(has_kernel);
+    needs = ALL_NEEDS;
     for (size_t row = 0; row < PLM_VK_KERNEL_ROWS_MAX; row++)
         for (size_t type = 0; type <= PLM_VK_TYPES; type++)
             if (kernels.shader[row][type] >= 0)
                 ck_assert_uint_eq(plm_vk_shaders[kernels.shader[row][type]].needs, 0);
+}
+END_TEST
+
+START_TEST(types_with_few_variants_need_dot_products)
+{
+    for (uint32_t type = 0; type < PLM_VK_TYPES; type++) {
+        const bool some = (plm_panel_type(type).backends & PLM_BACKENDS_VULKAN) != 0;
+        ck_assert_int_eq(plm_vk_multiplies(ALL_NEEDS, type), some);
+    }
+    ck_assert(plm_vk_multiplies(0, PLM_TYPE_Q4_K) && plm_vk_multiplies(0, PLM_TYPE_F16));
+    ck_assert(!plm_vk_multiplies(0, PLM_TYPE_Q5_K) && !plm_vk_multiplies(0, PLM_TYPE_MXFP4));
 }
 END_TEST
 
@@ -459,6 +474,7 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, NULL);
     tcase_add_test(tc, every_op_has_a_kernel);
     tcase_add_test(tc, what_a_device_lacks_is_not_chosen);
+    tcase_add_test(tc, types_with_few_variants_need_dot_products);
     tcase_add_test(tc, types_that_no_module_has_are_refused);
     tcase_add_test(tc, units_of_heads_tear_nothing_apart);
     tcase_add_test(tc, the_cache_chooses_the_module);
