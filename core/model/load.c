@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/checked.h"
+#include "core/base/text.h"
 #include "core/gguf/types.h"
 #include "core/model/chunks.h"
 
@@ -48,6 +49,22 @@ static const struct plm_rope_spec *rope_of(const struct loader *ld, const struct
     return &ld->model->hp.ropes[(w - ld->model->ropes) % ld->model->hp.n_ropes];
 }
 
+// Names the types that the device takes: ids of the file format are below 64.
+static int fail_type(const struct loader *ld, const struct plm_gguf_tensor *t)
+{
+    char names[PLM_TYPE_NAMES_BYTES] = "";
+    size_t used = 0;
+    for (uint32_t id = 0; id < 64; id++) {
+        struct plm_weight_layout any;
+        if (plm_type_is_supported(id, false) &&
+            ld->layout(ld->layout_ctx, (enum plm_type)id, 256, 16, &any) == PLM_OK)
+            plm_text_list(names, sizeof(names), &used, plm_type_name(id));
+    }
+    return plm_fail(ld->err, PLM_ERR_UNSUPPORTED,
+                    "tensor %.*s has the type %s, which the device %s does not take (it takes: %s)",
+                    (int)t->name.len, t->name.ptr, plm_type_name(t->type), ld->caps->name, names);
+}
+
 static int layout(const struct loader *ld, const struct plm_weight *w,
                   struct plm_weight_layout *ret)
 {
@@ -66,11 +83,11 @@ static int layout(const struct loader *ld, const struct plm_weight *w,
         return PLM_OK;
     }
     int r = ld->layout(ld->layout_ctx, w->tensor->type, w->n_in, w->n_out, ret);
+    if (r == PLM_ERR_UNSUPPORTED)
+        return fail_type(ld, w->tensor);
     if (r != PLM_OK)
-        return plm_fail(ld->err, r,
-                        "tensor %.*s has the type %s, which the device %s does not take",
-                        (int)w->tensor->name.len, w->tensor->name.ptr,
-                        plm_type_name(w->tensor->type), ld->caps->name);
+        return plm_fail(ld->err, r, "tensor %.*s: the device %s does not say how it would lie",
+                        (int)w->tensor->name.len, w->tensor->name.ptr, ld->caps->name);
     return PLM_OK;
 }
 

@@ -333,12 +333,40 @@ START_TEST(logits_are_the_same)
 }
 END_TEST
 
+// A device that has kernels for two types alone.
+static int two_types(const void *ctx, enum plm_type type, uint32_t n_in, uint32_t n_out,
+                     struct plm_weight_layout *ret)
+{
+    if (type != PLM_TYPE_F32 && type != PLM_TYPE_Q4_0)
+        return PLM_ERR_UNSUPPORTED;
+    return plm_device_weight_layout(ctx, type, n_in, n_out, ret);
+}
+
+START_TEST(a_type_that_the_device_lacks_is_named)
+{
+    struct loaded l;
+    struct plm_weight_sizes sizes;
+    struct plm_error err;
+    load(TEST_MODELS "/llama-tied-q5_0.gguf", "cpu", NULL, &l);
+    ck_assert_int_eq(plm_model_weight_sizes(l.model, plm_device_caps(l.device), two_types, l.device,
+                                            &sizes, &err),
+                     PLM_ERR_UNSUPPORTED);
+    const char *says = strstr(err.msg, " has the type Q5_0, which the device ");
+    ck_assert_msg(strncmp(err.msg, "tensor token_embd.weight has", 28) == 0 && says != NULL, "%s",
+                  err.msg);
+    ck_assert_ptr_nonnull(strstr(says, plm_device_caps(l.device)->name));
+    ck_assert_ptr_nonnull(strstr(says, " does not take (it takes: F32, Q4_0)"));
+    unload(&l);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("load");
     TCase *tc = tcase_create("load");
     tcase_set_timeout(tc, 120); // sanitizers take their time
     tcase_add_loop_test(tc, every_type_lies_the_same, 0, N_MODELS);
+    tcase_add_test(tc, a_type_that_the_device_lacks_is_named);
     tcase_add_test(tc, long_tensors_are_copied_in_pieces);
     tcase_add_loop_test(tc, increments_follow_the_file, 0, N_MODELS);
     tcase_add_test(tc, increments_of_any_keys_are_in_range);
