@@ -106,7 +106,7 @@ struct plm_caps {
     uint64_t kv_types; // types that K and V can have in the cache, as a mask of 1 << enum plm_type
 };
 
-// What every backend has kernels for, and what the CPU has.
+// Floats alone, and 8 bits, too.
 #define PLM_KV_TYPES_FLOAT (UINT64_C(1) << PLM_TYPE_F16 | UINT64_C(1) << PLM_TYPE_F32)
 #define PLM_KV_TYPES_ALL   (PLM_KV_TYPES_FLOAT | UINT64_C(1) << PLM_TYPE_Q8_0)
 

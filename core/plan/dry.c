@@ -21,7 +21,7 @@
     {                                                                                              \
         .commit = PLM_COMMIT_HARD, .granularity_bytes = 2 * MIB, .context_bytes = 526 * MIB,       \
         .unavailable_bytes = 4 * MIB, .max_slabs = MANY_SLABS, .align_bytes = 256, .async = true,  \
-        .prefers = PLM_CUDA_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS, .kv_types = PLM_KV_TYPES_FLOAT \
+        .prefers = PLM_CUDA_PREFERS, .few_rows = PLM_CUDA_FEW_ROWS, .kv_types = PLM_KV_TYPES_ALL   \
     }
 
 // What the driver of each kind takes and how it gives memory. Figures that were measured: NVIDIA

@@ -39,6 +39,7 @@ START_TEST(a_kind_is_as_its_backend_opens_it)
     ck_assert_uint_eq(said.align_bytes, is->align_bytes);
     ck_assert_uint_eq(said.prefers, is->prefers);
     ck_assert_uint_eq(said.few_rows, is->few_rows);
+    ck_assert_uint_eq(said.kv_types, is->kv_types);
     backend->close(dev);
     backend->release(host, script);
     plm_host_destroy(host);
