@@ -2,7 +2,7 @@
 // The products of attention (attention.cuh) with a cache in PLM_TYPE_Q8_0. Codes become halves in
 // registers, exactly, two steps at once. K: the sums of 32 dimensions are of the codes alone, and
 // what their scale gives is added to the score. V: scales belong to tokens, over which the product
-// sums, so an element d * q of 19 bits is the sum of two halves; below 2^-14 it is off by up to
+// sums, so an element d * q of 18 bits is the sum of two halves; below 2^-7 it is off by up to
 // 2^-25, and beyond 65,504 it is an infinity.
 //
 // Matrices of 16-bit elements are transposed as they are loaded, so two neighbouring codes of a row
