@@ -11,22 +11,27 @@
 
 #define PLM_PTR(type, address) ((type *)(uintptr_t)(address))
 
+// The scale of 32 floats as codes of 8 bits: 0 where all are tiny, NaN where one is not finite.
+// *top: their largest magnitude.
+static inline float plm_q8_scale(const float x[32], float *top)
+{
+    // Bit patterns of magnitudes order like the magnitudes, with infinities and NaNs on top.
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) {
+        uint32_t mag = plm_f32_bits(x[i]) & 0x7fffffffu;
+        bits = mag > bits ? mag : bits;
+    }
+    *top = plm_bits_f32(bits);
+    if (bits >= 0x7f800000u)
+        return plm_bits_f32(0x7fc00000u);
+    return *top >= 1e-30f ? *top / 127.0f : 0.0f;
+}
+
 // Writes one record of PLM_ACT_Q8 from 32 floats.
 static inline void plm_q8_store(uint8_t *record, const float x[32])
 {
-    // Bit patterns of magnitudes order like the magnitudes, with infinities and NaNs on top.
-    uint32_t top = 0;
-    for (int i = 0; i < 32; i++) {
-        uint32_t mag = plm_f32_bits(x[i]) & 0x7fffffffu;
-        top = mag > top ? mag : top;
-    }
-    float a = plm_bits_f32(top), d = 0.0f, inverse = 0.0f;
-    if (top >= 0x7f800000u) {
-        d = plm_bits_f32(0x7fc00000u);
-    } else if (a >= 1e-30f) {
-        d = a / 127.0f;
-        inverse = 127.0f / a;
-    }
+    float top;
+    const float d = plm_q8_scale(x, &top), inverse = d > 0.0f ? 127.0f / top : 0.0f;
     int8_t *q = (int8_t *)record;
     int32_t sum[2] = {0, 0};
     if (inverse != 0.0f) {
@@ -105,18 +110,8 @@ static inline void plm_rope_head(float *x, const float *table, uint32_t dims, ui
 static inline void plm_kv_store_q8(int8_t *codes, uint64_t step, uint16_t *scale,
                                    const float x[PLM_KV_Q8_BLOCK])
 {
-    // Bit patterns of magnitudes order like the magnitudes, with infinities and NaNs on top.
-    uint32_t top = 0;
-    for (int i = 0; i < PLM_KV_Q8_BLOCK; i++) {
-        uint32_t mag = plm_f32_bits(x[i]) & 0x7fffffffu;
-        top = mag > top ? mag : top;
-    }
-    const float a = plm_bits_f32(top);
-    float d = 0.0f;
-    if (top >= 0x7f800000u)
-        d = plm_bits_f32(0x7fc00000u);
-    else if (a >= 1e-30f)
-        d = a / 127.0f;
+    float top;
+    const float d = plm_q8_scale(x, &top);
     *scale = plm_f32_to_f16(d);
     for (int i = 0; i < PLM_KV_Q8_BLOCK; i++)
         codes[(uint64_t)i * step] = d > 0.0f ? (int8_t)roundf(x[i] / d) : 0;
