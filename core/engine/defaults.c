@@ -5,6 +5,7 @@
 #include "core/base/checked.h"
 #include "core/engine/core.h"
 #include "core/engine/residency.h"
+#include "core/engine/window_pools.h"
 
 // ---- what the formula takes from capabilities and options ----
 
@@ -49,9 +50,7 @@ void plm_core_profile_opts(const struct plm_core *core, const struct plm_caps *c
         .keep_ballast = plm_core_may_lose_memory(caps),
         .host_pays = caps->unified};
     for (uint32_t g = 1; g < facts->n_groups; g++)
-        ret->in.windows[ret->in.n_windows++] =
-            (struct plm_plan_window){.window = facts->groups[g].window,
-                                     .block_bytes = (int64_t)plm_kv_block_bytes(&facts->groups[g])};
+        ret->in.windows[ret->in.n_windows++] = plm_core_plan_window(&facts->groups[g]);
 }
 
 // ---- what is chosen where nothing was asked for ----

@@ -6,6 +6,12 @@
 #include "core/engine/core.h"
 #include "core/plan/plan.h"
 
+struct plm_plan_window plm_core_plan_window(const struct plm_kv_group *group)
+{
+    return (struct plm_plan_window){.window = group->window,
+                                    .block_bytes = (int64_t)plm_kv_block_bytes(group)};
+}
+
 static void count_bytes(struct plm_core *core)
 {
     struct plm_kv_pool_stats stats;
@@ -45,8 +51,7 @@ int plm_core_take_windows(struct plm_core *core, const struct plm_plan_limits *l
     struct plm_plan_pool plan;
     int r = PLM_OK;
     for (uint32_t g = 1; g < core->kv.n_groups && r == PLM_OK; g++) {
-        const struct plm_plan_window window = {
-            .window = groups[g].window, .block_bytes = (int64_t)plm_kv_block_bytes(&groups[g])};
+        const struct plm_plan_window window = plm_core_plan_window(&groups[g]);
         plm_plan_window_pool(&window, limits, (int64_t)caps->granularity_bytes,
                              (int64_t)caps->max_slab_bytes, &plan);
         r = take(core->kv.pools[g], &plan);
