@@ -240,20 +240,11 @@ end:
         verdict(t, runner_close(strict) == 0, ref->name, "leaked host bytes", 0, 0);
 }
 
-// log-probability of one token.
-static double logprob(const float *logits, uint32_t n, int32_t id)
-{
-    double max = logits[argmax(logits, n)], sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp(logits[i] - max);
-    return logits[id] - max - log(sum);
-}
-
 static double top_distance(const float *x, uint32_t n_vocab, const struct ref_case *c)
 {
     double worst = 0;
     for (uint32_t i = 0; i < 10 && i < c->n_top; i++) {
-        double diff = fabs(logprob(x, n_vocab, c->top_ids[i]) - c->top_logprobs[i]);
+        double diff = fabs(runner_logprob(x, n_vocab, c->top_ids[i]) - c->top_logprobs[i]);
         worst = diff <= worst ? worst : diff;
     }
     return worst;

@@ -34,17 +34,6 @@ struct job {
     double limit; // percent
 };
 
-// Natural logarithm of the probability of a token.
-static double log_probability(const float *logits, uint32_t n, int32_t id)
-{
-    double top = -INFINITY, sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        top = fmax(top, (double)logits[i]);
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - top);
-    return (double)logits[id] - top - log(sum);
-}
-
 static char *read_texts(const struct job *job, size_t *ret_len)
 {
     char *text = malloc(TEXT_MAX);
@@ -94,7 +83,7 @@ static int score(struct runner *r, const int32_t *ids, uint32_t n, float *logits
         if (status != PLM_OK)
             return status;
         for (uint32_t i = 0; i < rows && at + i + 1 < n; i++)
-            *sum -= log_probability(logits + (size_t)i * n_vocab, n_vocab, ids[at + i + 1]);
+            *sum -= runner_logprob(logits + (size_t)i * n_vocab, n_vocab, ids[at + i + 1]);
     }
     return PLM_OK;
 }

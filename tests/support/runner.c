@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/runner.h"
 
+#include <math.h>
+
 #include "backends/cpu/cpu.h"
 #include "core/base/checked.h"
 
@@ -234,4 +236,14 @@ int runner_step(struct runner *r, const int32_t *tokens, uint32_t n, uint32_t n_
         return plm_fail(err, s, "a step failed: %s", plm_strstatus(s));
     r->n_past = ctx;
     return PLM_OK;
+}
+
+double runner_logprob(const float *logits, uint32_t n, int32_t id)
+{
+    double top = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        top = fmax(top, (double)logits[i]);
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp((double)logits[i] - top);
+    return (double)logits[id] - top - log(sum);
 }

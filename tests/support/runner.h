@@ -41,5 +41,7 @@ void runner_set_context(struct runner *runner, uint32_t tokens);
 // [n_logits][n_vocab].
 int runner_step(struct runner *runner, const int32_t *tokens, uint32_t n, uint32_t n_logits,
                 float *logits, struct plm_error *err);
+// Natural logarithm of a token's probability, from one row of n logits.
+double runner_logprob(const float *logits, uint32_t n, int32_t id);
 
 #endif
